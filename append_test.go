@@ -318,9 +318,9 @@ func TestCallIDsOfPutTurns(t *testing.T) {
 // the question and the other turns have the rest.
 func TestLargeToolResult(t *testing.T) {
 	var log strings.Builder
-	for i := range 30_000 {
+	for i := range 8_000 {
 		fmt.Fprintf(&log, "2026-11-01T08:%02d worker=%d msg=\"failed to connect to 10.0.%d.%d\"\n", i%60, i%40, i%97, i%251)
-		if i == 17_000 {
+		if i == 4_500 {
 			log.WriteString("worker=17 zebra crossing: the gateway 4711 refused it\n")
 		}
 	}

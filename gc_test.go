@@ -265,24 +265,6 @@ func TestGCKeeps(t *testing.T) {
 	}
 }
 
-// The newest version of an artefact stays, also of one that another replaced: put again, it stands again.
-func TestGCKeepsTheNewest(t *testing.T) {
-	db, clk, opts := openGC(t)
-	s := db.Scope("acme")
-	history(t, clk, s, "old", "zebra")
-	put(t, s, Artefact{ID: "new", Text: "horse", Supersedes: []string{"old"}})
-	history(t, clk, s, "new", "pony") // does not say again what it replaced
-	rep := gc(t, db, GCOptions{})
-	require.Equal(t, []string{"acme:new@1"}, refStrings(rep.Refs))
-	for range 2 {
-		s = db.Scope("acme")
-		require.Equal(t, "zebra", get(t, s, "old").Text)
-		hits := must(hitsOf(s.Search(ctx, "zebra", 10)))(t)
-		require.Equal(t, []string{"new"}, hitIDs(hits), "what the dropped version replaced stays replaced")
-		db = reopen(t, db, opts)
-	}
-}
-
 // A version between two that stay: what came before it is followed by what came after it.
 func TestGCInTheMiddle(t *testing.T) {
 	db, clk, opts := openGC(t)
@@ -386,28 +368,6 @@ func TestGCPageOfADroppedVersion(t *testing.T) {
 		require.Equal(t, []string{"acme:a@2", "acme:b@1"}, refStrings(gc(t, db, GCOptions{}).Refs), "it was b that kept it")
 		reopen(t, db, opts)
 	}
-}
-
-func TestGCExpired(t *testing.T) {
-	db, clk, opts := openGC(t)
-	s := db.Scope("acme")
-	put(t, s, Artefact{ID: "a", Text: "zebra", TTL: time.Hour})
-	put(t, s, Artefact{ID: "b", Text: "violin", TTL: 10 * time.Hour})
-	clk.add(2 * time.Hour)
-	rep := gc(t, db, GCOptions{Expired: true, KeepFor: 90 * time.Minute})
-	require.Empty(t, rep.Refs)
-	require.Equal(t, []string{"acme:a@1"}, because(rep)["ended too recently"], "since the expiry, not since the put")
-	rep = gc(t, db, GCOptions{Expired: true, KeepFor: time.Hour})
-	require.Equal(t, []string{"acme:a@1"}, refStrings(rep.Refs))
-	require.Equal(t, "expired", rep.Reasons[0].Reason)
-	for range 2 {
-		s = db.Scope("acme")
-		require.ErrorIs(t, errOf(s.Get(ctx, "a")), ErrNotFound, "it is deleted")
-		require.ErrorIs(t, errOf(s.Recall(ctx, Ref{Scope: "acme", ID: "a", Version: 1})), ErrGone)
-		require.Equal(t, "violin", get(t, s, "b").Text)
-		db = reopen(t, db, opts)
-	}
-	require.Len(t, must(db.Manifests().ByTrace(ctx, rep.Trace))(t), 2, "a delete and a drop")
 }
 
 // What is told of a context of which a version is gone.

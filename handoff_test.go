@@ -182,7 +182,7 @@ func TestHandoffTitles(t *testing.T) {
 // A session of any length is handed over in a packet that can be read, and one that receives it still has its contexts.
 func TestHandoffOfALongSession(t *testing.T) {
 	t.Parallel()
-	for name, exchanges := range map[string]int{"60 turns": 30, "1,200 turns": 600} {
+	for name, exchanges := range map[string]int{"60 turns": 30, "600 turns": 300} {
 		for form, prepare := range map[string]func(chat *Session) error{
 			"whole": func(*Session) error { return nil },
 			"evicted": func(chat *Session) error {

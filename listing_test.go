@@ -361,34 +361,6 @@ func TestRecordsAsASequence(t *testing.T) {
 	require.Equal(t, 301, n)
 }
 
-// TestCursorOfVersionsIsBound: a cursor goes on with the artefact, or the directives, that it was made for, and nowhere
-// else.
-func TestCursorOfVersionsIsBound(t *testing.T) {
-	t.Parallel()
-	db := open(t, Options{})
-	above, s := db.Scope("acme"), db.Scope("acme/support")
-	for i := range 3 {
-		put(t, above, Artefact{ID: "policy", Text: fmt.Sprint("policy ", i)})
-		put(t, above, Artefact{ID: "other", Text: fmt.Sprint("other ", i)})
-		for j, of := range []*Scope{above, s} {
-			must(of.Directives().Step(ctx, fmt.Sprintf("use tool%d%d", i, j)))(t)
-		}
-	}
-	var next string
-	must(listing.Collect(s.Versions(ctx, "policy", AtMost(1, "", &next))))(t)
-	put(t, s, Artefact{ID: "policy", Text: "our policy"})
-	put(t, s, Artefact{ID: "policy", Text: "our second policy"})
-	list := must(listing.Collect(s.Versions(ctx, "policy", AtMost(10, next, nil))))(t)
-	require.Len(t, list, 2)
-	require.Equal(t, Ref{Scope: "acme", ID: "policy", Version: 2}, list[0].Ref)
-	require.ErrorIs(t, errOf(listing.Collect(s.Versions(ctx, "other", AtMost(10, next, nil)))), ErrInvalid)
-	require.ErrorIs(t, errOf(listing.Collect(db.Scope("elsewhere").Versions(ctx, "policy", AtMost(10, next, nil)))), ErrInvalid)
-
-	must(listing.Collect(above.Directives().Entries(ctx, AtMost(1, "", &next))))(t)
-	must(listing.Collect(above.Directives().Entries(ctx, AtMost(1, next, nil))))(t)
-	require.ErrorIs(t, errOf(listing.Collect(s.Directives().Entries(ctx, AtMost(1, next, nil)))), ErrInvalid)
-}
-
 func TestListingsOfAnyLimit(t *testing.T) {
 	db := open(t, Options{})
 	s := db.Scope("acme")

@@ -225,42 +225,6 @@ func TestConcurrentHitsAreOrdered(t *testing.T) {
 	require.Equal(t, int64(size*oneTextBytes), st.Bytes)
 }
 
-// BenchmarkHit reads resident pages of a working set, by one goroutine and by many.
-func BenchmarkHit(b *testing.B) {
-	const pages = 1 << 12
-	for _, readers := range []int{1, 64} {
-		b.Run(fmt.Sprint("readers=", readers), func(b *testing.B) {
-			table := newPageTable(oneText{}, 1<<30)
-			for num := range uint64(pages) {
-				table.unpin(read(b, table, num))
-			}
-			b.ReportAllocs()
-			b.ResetTimer()
-			var done sync.WaitGroup
-			for g := range readers {
-				done.Go(func() {
-					out := make([]*frame, 0, 1)
-					keys := make([]store.PageKey, 1)
-					at := uint64(g) * 7919
-					for range b.N / readers {
-						at = at*6364136223846793005 + 1442695040888963407
-						keys[0] = store.PageKey{Num: at >> 40 % pages, Version: 1}
-						frames, _, err := table.load(context.Background(), nil, keys, out)
-						if err != nil || frames[0] == nil {
-							b.Error(err)
-							return
-						}
-						table.unpin(frames)
-					}
-				})
-			}
-			done.Wait()
-			b.StopTimer()
-			require.Equal(b, int64(pages), table.faults.Load(), "every read of the benchmark was a hit")
-		})
-	}
-}
-
 // What a cut is made from is worked out once for a page in memory, and counted with it.
 func TestPartsStayWithTheFrame(t *testing.T) {
 	const limit = 40 << 10

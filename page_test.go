@@ -332,65 +332,6 @@ func TestLineageEnds(t *testing.T) {
 	require.NotContains(t, ids(a), "of the limit")
 }
 
-// As of a moment before it was superseded an artefact stands as it did then, found by its words or pinned, also after a
-// reopen, and what came later does not.
-func TestAsOfBeforeSupersession(t *testing.T) {
-	db := open(t, Options{})
-	s := db.Scope("acme")
-	put(t, s, Artefact{ID: "limit 1", Text: "zebra limit 500"})
-	put(t, s, Artefact{ID: "rule 1", Text: "yak rule", Pinned: true})
-	then := assemble(t, s, Query{Text: "zebra"}).LSN
-	put(t, s, Artefact{ID: "limit 2", Text: "zebra limit 300", Supersedes: []string{"limit 1"}})
-	put(t, s, Artefact{ID: "rule 2", Text: "yak rule changed", Pinned: true, Supersedes: []string{"rule 1"}})
-	for range 2 {
-		require.ElementsMatch(t, []string{"limit 1", "rule 1"}, ids(assemble(t, s, Query{Text: "zebra", AsOf: then})))
-		require.ElementsMatch(t, []string{"limit 2", "rule 2"}, ids(assemble(t, s, Query{Text: "zebra"})))
-		db = reopen(t, db, Options{})
-		s = db.Scope("acme")
-	}
-}
-
-// What was superseded twice stood until the first time.
-func TestAsOfSupersededTwice(t *testing.T) {
-	db := open(t, Options{})
-	s := db.Scope("acme")
-	put(t, s, Artefact{ID: "limit 1", Text: "zebra limit 500"})
-	first := assemble(t, s, Query{Text: "zebra"}).LSN
-	put(t, s, Artefact{ID: "limit 2", Text: "zebra limit 300", Supersedes: []string{"limit 1"}})
-	then := assemble(t, s, Query{Text: "zebra"}).LSN
-	put(t, s, Artefact{ID: "limit 3", Text: "zebra limit 100", Supersedes: []string{"limit 1"}})
-	for range 2 {
-		require.Equal(t, []string{"limit 1"}, ids(assemble(t, s, Query{Text: "zebra", AsOf: first})))
-		require.Equal(t, []string{"limit 2"}, ids(assemble(t, s, Query{Text: "zebra", AsOf: then})))
-		db = reopen(t, db, Options{})
-		s = db.Scope("acme")
-	}
-}
-
-// What was superseded and put again, be it word for word, stands again from then on, and as of a moment between it does
-// not, also after a reopen.
-func TestPutAgain(t *testing.T) {
-	for _, text := range []string{"zebra limit 500", "zebra limit 700"} {
-		db := open(t, Options{})
-		s := db.Scope("acme")
-		put(t, s, Artefact{ID: "limit 1", Text: "zebra limit 500"})
-		first := assemble(t, s, Query{Text: "zebra"}).LSN
-		put(t, s, Artefact{ID: "limit 2", Text: "zebra limit 300", Supersedes: []string{"limit 1"}})
-		then := assemble(t, s, Query{Text: "zebra"}).LSN
-		again := put(t, s, Artefact{ID: "limit 1", Text: text})
-		require.EqualValues(t, 2, again.Version)
-		require.Equal(t, again, put(t, s, Artefact{ID: "limit 1", Text: text}), "now it is a repetition")
-		for range 2 {
-			require.ElementsMatch(t, []string{"limit 1", "limit 2"}, ids(assemble(t, s, Query{Text: "zebra"})))
-			require.Equal(t, []string{"limit 2"}, ids(assemble(t, s, Query{Text: "zebra", AsOf: then})))
-			require.Equal(t, []string{"limit 1"}, ids(assemble(t, s, Query{Text: "zebra", AsOf: first})))
-			require.Equal(t, text, get(t, s, "limit 1").Text)
-			db = reopen(t, db, Options{})
-			s = db.Scope("acme")
-		}
-	}
-}
-
 // TestPastStands: whatever is put, superseded, put again and deleted, a context as of each moment has what it had then,
 // also after a reopen.
 func TestPastStands(t *testing.T) {
@@ -455,25 +396,6 @@ func TestLineageEndsUnasked(t *testing.T) {
 	require.ErrorIs(t, err, ErrDirty)
 	require.ErrorContains(t, err, "expired")
 	require.Equal(t, []int64{probes, fetches}, []int64{m.probes.Load(), m.fetches.Load()})
-}
-
-// A look into the past finds what was replaced through what replaced it as that was then.
-func TestSupersessionAsOf(t *testing.T) {
-	s := open(t, Options{}).Scope("acme")
-	put(t, s, Artefact{ID: "old", Text: "zebra crossing"})
-	put(t, s, Artefact{ID: "new", Text: "horse", Supersedes: []string{"old"}})
-	then := assemble(t, s, Query{Text: "zebra"})
-	require.Equal(t, []string{"new"}, ids(then))
-	for _, change := range []func(){
-		func() { put(t, s, Artefact{ID: "new", Text: "horse shoe"}) },
-		func() { put(t, s, Artefact{ID: "newer", Text: "pony", Supersedes: []string{"new"}}) },
-		func() { require.NoError(t, s.Delete(ctx, "new")) },
-	} {
-		change()
-		past := assemble(t, s, Query{Text: "zebra", AsOf: then.LSN})
-		require.Equal(t, then.Text(), past.Text())
-	}
-	require.NotEqual(t, then.Text(), assemble(t, s, Query{Text: "zebra"}).Text())
 }
 
 // What was replaced is found through what replaced it, and does not come back by itself: not by a checkpoint, a reopen,
@@ -785,43 +707,6 @@ func TestSupersedesAnew(t *testing.T) {
 func found(t *testing.T, s *Scope, text string) []string {
 	t.Helper()
 	return hitIDs(must(hitsOf(s.Search(ctx, text, 10)))(t))
-}
-
-// Of two artefacts that retire a third the later one answers, also after a reopen, whichever was made first.
-func TestTheLastSupersederAnswers(t *testing.T) {
-	db := open(t, Options{})
-	s := db.Scope("acme")
-	put(t, s, Artefact{ID: "first", Text: "apples"})
-	put(t, s, Artefact{ID: "old", Text: "zebra crossing"})
-	put(t, s, Artefact{ID: "second", Text: "pears", Supersedes: []string{"old"}})
-	put(t, s, Artefact{ID: "first", Text: "plums", Supersedes: []string{"old"}})
-	require.Equal(t, []string{"first"}, found(t, s, "zebra"))
-	db = reopen(t, db, Options{})
-	require.Equal(t, []string{"first"}, found(t, db.Scope("acme"), "zebra"))
-}
-
-// What was put again after it had been retired stands, whatever becomes of the one that had retired it.
-func TestWhatStandsAgainStays(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "new.txt")
-	for name, after := range map[string]func(s *Scope) error{
-		"deleted":   func(s *Scope) error { return s.Delete(ctx, "new") },
-		"refetched": func(s *Scope) error { writeFile(t, path, "other words"); _, err := s.Get(ctx, "new"); return err },
-	} {
-		t.Run(name, func(t *testing.T) {
-			db := open(t, Options{FileRoots: []string{dir}})
-			s := db.Scope("acme")
-			writeFile(t, path, "pears")
-			put(t, s, Artefact{ID: "old", Text: "zebra crossing"})
-			put(t, s, Artefact{ID: "new", Source: "file:" + path, Supersedes: []string{"old"}})
-			put(t, s, Artefact{ID: "old", Text: "zebra crossing again"})
-			require.Equal(t, []string{"old"}, found(t, s, "zebra"))
-			require.NoError(t, after(s))
-			require.Equal(t, []string{"old"}, found(t, s, "zebra"))
-			db = reopen(t, db, Options{FileRoots: []string{dir}})
-			require.Equal(t, []string{"old"}, found(t, db.Scope("acme"), "zebra"))
-		})
-	}
 }
 
 func TestSupersedesOfNothing(t *testing.T) {

@@ -261,35 +261,6 @@ func TestFilterInvalid(t *testing.T) {
 	}
 }
 
-// BenchmarkAhead is a small question over so many files, none of which changed.
-func BenchmarkAhead(b *testing.B) {
-	for _, n := range []int{50, 300, 3000, 10_000} {
-		dir := b.TempDir()
-		sub := filepath.Join(dir, "src", "deep", "er")
-		require.NoError(b, os.MkdirAll(sub, 0o700))
-		db := open(b, Options{FileRoots: []string{dir}})
-		s := db.Scope("acme/agent")
-		manyFiles(b, db.Scope("acme"), sub, n)
-		past := time.Now().Add(-time.Hour) // a stamp of just now proves nothing
-		for i := range n {
-			require.NoError(b, os.Chtimes(filepath.Join(sub, fmt.Sprintf("doc-%03d.md", i)), past, past))
-		}
-		for name, check := range map[string]CheckPolicy{"always": CheckAlways, "never": CheckNever} {
-			ask := func() {
-				if _, err := s.Assemble(ctx, Query{Text: "payment ledger part 17", Budget: 2000, Check: check}); err != nil {
-					b.Fatal(err)
-				}
-			}
-			ask()
-			b.Run(fmt.Sprintf("files=%d/check=%s", n, name), func(b *testing.B) {
-				for range b.N {
-					ask()
-				}
-			})
-		}
-	}
-}
-
 // manyFiles writes so many files and puts each of them as an artefact.
 func manyFiles(t testing.TB, s *Scope, dir string, n int) {
 	t.Helper()

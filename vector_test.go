@@ -618,14 +618,14 @@ func TestEmbedListsPagesOnce(t *testing.T) {
 	counted, m := &listingStore{Store: mem}, &meanings{}
 	db := must(Open("in memory", Options{Store: counted, Embedder: m}))(t)
 	t.Cleanup(func() { _ = db.Close() })
-	require.NoError(t, batchOf(db.Scope("acme"), 900))
-	require.Equal(t, 900, must(db.Admin().Embed(ctx, store.EmbedOptions{}))(t).Made)
+	require.NoError(t, batchOf(db.Scope("acme"), 320))
+	require.Equal(t, 320, must(db.Admin().Embed(ctx, store.EmbedOptions{}))(t).Made)
 	m.mu.Lock()
-	require.Greater(t, m.calls, 28, "control: the embedder was called for parts")
+	require.Greater(t, m.calls, 9, "control: the embedder was called for parts")
 	m.mu.Unlock()
 	require.LessOrEqual(t, counted.listed.Load(), int64(2), "one to count, one to list")
 
-	require.NoError(t, batchOf(db.Scope("other"), 2000))
+	require.NoError(t, batchOf(db.Scope("other"), 700))
 	counted.listed.Store(0)
 	must(db.Scope("other").Search(ctx, "lunch", 1))(t)
 	require.Eventually(t, func() bool {

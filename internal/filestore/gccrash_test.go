@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -108,16 +109,45 @@ func verifyGC(db *DB, acked int) (gone int, err error) {
 	return len(dropped), err
 }
 
-// cutGC runs gc, cuts the power somewhere in it, and looks. It returns the first broken promise.
-func cutGC(t *testing.T, seed uint64, noSync bool) (gone int, err error) {
-	ctx, rng := context.Background(), rand.New(rand.NewPCG(seed, 5))
+// gcCut is a gc that the power may be cut in.
+type gcCut struct {
+	opts GCOptions
+	fill func(db *DB) error
+	done func(db *DB, rep store.GCReport) error // after a run that was not cut
+	// look looks at what the cut left and lets another run do the rest. It returns how much was gone.
+	look func(db *DB, acked int, rep store.GCReport, done bool) (gone int, err error)
+}
+
+var gcCuts = map[string]gcCut{"versions": versionsCut, "names": namesCut, "scopes": scopesCut}
+
+var versionsCut = gcCut{
+	opts: GCOptions{KeepFor: -1},
+	fill: func(db *DB) error { return fillGC(ctx, db) },
+	look: func(db *DB, acked int, _ store.GCReport, _ bool) (gone int, err error) {
+		if gone, err = verifyGC(db, acked); err != nil {
+			return gone, err
+		}
+		rep, err := db.Admin().GC(ctx, GCOptions{KeepFor: -1})
+		if err == nil && rep.Dropped.Versions != gcDrops-gone {
+			err = fmt.Errorf("%d were gone, the next run dropped %d", gone, rep.Dropped.Versions)
+		}
+		if err == nil {
+			_, err = verifyGC(db, 0)
+		}
+		return gone, err
+	},
+}
+
+// run runs the gc, cuts the power somewhere in it, and looks. It returns how much was gone, and the first broken promise.
+func (c gcCut) run(t *testing.T, seed uint64, noSync bool) (gone int, err error) {
+	rng := rand.New(rand.NewPCG(seed, 5))
 	r := newRig(t, Options{}, filestore.Options{NoSync: noSync, Rotate: 4096})
 	setHook := r.lateHook()
 	db, err := r.open()
 	if err != nil {
 		return 0, err
 	}
-	if err := fillGC(ctx, db); err != nil {
+	if err := c.fill(db); err != nil {
 		return 0, err
 	}
 	if rng.IntN(2) == 0 {
@@ -126,7 +156,7 @@ func cutGC(t *testing.T, seed uint64, noSync bool) (gone int, err error) {
 		}
 	}
 	acked := 0
-	steps := []string{"gc commit", "archived", "before bbolt", "after bbolt", "after cut", ""}
+	steps := []string{"gc commit", "gc scopes", "archived", "before bbolt", "after bbolt", "after cut", ""}
 	stop, skip, keep := steps[rng.IntN(len(steps))], rng.IntN(3), []int{0, 30, 100}[rng.IntN(3)]
 	var im image
 	taken := false
@@ -147,9 +177,17 @@ func cutGC(t *testing.T, seed uint64, noSync bool) (gone int, err error) {
 	if rng.IntN(2) == 0 {
 		r.fs.Inject(dbtest.Fault{N: 1 + rng.IntN(40), Err: dbtest.ErrCrashed, Sticky: true, Short: rng.IntN(3000)})
 	}
-	_, err = db.Admin().GC(ctx, GCOptions{KeepFor: -1})
+	rep, err := db.Admin().GC(ctx, c.opts)
 	if err != nil && !taken && !errors.Is(err, dbtest.ErrCrashed) {
 		return 0, err
+	}
+	done := err == nil && !taken
+	if done && c.done != nil {
+		if err := c.done(db, rep); errors.Is(err, dbtest.ErrCrashed) {
+			done = false
+		} else if err != nil {
+			return 0, err
+		}
 	}
 	if !taken {
 		im = r.cut(seed, keep)
@@ -161,41 +199,41 @@ func cutGC(t *testing.T, seed uint64, noSync bool) (gone int, err error) {
 	if db, err = r.open(); err != nil {
 		return 0, err
 	}
-	if gone, err = verifyGC(db, acked); err != nil {
-		return gone, errors.Join(err, db.Close())
-	}
-	rep, err := db.Admin().GC(ctx, GCOptions{KeepFor: -1})
-	if err == nil && rep.Dropped.Versions != gcDrops-gone {
-		err = fmt.Errorf("%d were gone, the next run dropped %d", gone, rep.Dropped.Versions)
-	}
-	if err == nil {
-		_, err = verifyGC(db, 0)
-	}
+	gone, err = c.look(db, acked, rep, done)
 	return gone, errors.Join(err, db.Close())
 }
+
+var gcCutTimes = flag.Int("gc.cuts", dbtest.Times(6, 96), "how often TestGCPowerCut cuts the power in each kind of gc")
 
 // TestGCPowerCut: a power cut anywhere in a gc leaves whole commits of it, and the next run does the rest.
 func TestGCPowerCut(t *testing.T) {
 	t.Parallel()
-	left := map[int]int{}
-	for seed := range uint64(max(12, dbtest.Times(12, 96))) {
-		gone, err := cutGC(t, seed, false)
-		require.NoError(t, err, "seed %d", seed)
-		left[gone]++
+	for name, c := range gcCuts {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			left := map[int]int{}
+			for seed := range uint64(*gcCutTimes) {
+				gone, err := c.run(t, seed, false)
+				require.NoError(t, err, "seed %d", seed)
+				left[gone]++
+			}
+			require.Greater(t, len(left), 1, "the cuts all came at the same commit: %v", left)
+		})
 	}
-	require.Greater(t, len(left), 2, "the cuts all came at the same commit: %v", left)
 }
 
 // TestGCPowerCutControl: without syncs the same must fail.
 func TestGCPowerCutControl(t *testing.T) {
 	t.Parallel()
-	failed := 0
-	for seed := range uint64(12) {
-		if _, err := cutGC(t, seed, true); err != nil {
-			failed++
+	for name, c := range gcCuts {
+		failed := 0
+		for seed := uint64(0); seed < 12 && failed < 3; seed++ {
+			if _, err := c.run(t, seed, true); err != nil {
+				failed++
+			}
 		}
+		require.GreaterOrEqual(t, failed, 3, "runs that drop %s without syncs and lost something, of 12", name)
 	}
-	require.GreaterOrEqual(t, failed, 4, "runs without syncs that lost something, of 12")
 }
 
 // gcChild: path. It says when a commit of drops, and when a step of a checkpoint is done.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"testing"
 
 	. "github.com/ctxpage/ctxpage"
@@ -181,68 +180,38 @@ func TestOutcomesAreBounded(t *testing.T) {
 	require.NoError(t, db.Close())
 }
 
-// cutForget cuts the power somewhere in a gc that forgets, and looks.
-func cutForget(t *testing.T, seed uint64, noSync bool) error {
-	ctx, rng := context.Background(), rand.New(rand.NewPCG(seed, 9))
-	r := newRig(t, Options{}, filestore.Options{NoSync: noSync, Rotate: 4096})
-	setHook := r.lateHook()
-	db, err := r.open()
-	if err != nil {
-		return err
-	}
-	if err := fillGC(ctx, db); err != nil {
-		return err
-	}
-	for n := range 300 {
-		id := fmt.Sprintf("temp-%d", n)
-		if _, err := db.Scope("acme").Put(ctx, Artefact{ID: id, Text: "violin"}); err != nil {
+// namesCut forgets the names of artefacts that were deleted.
+var namesCut = gcCut{
+	opts: GCOptions{KeepFor: -1, KeepRecords: -1, KeepNames: 5},
+	fill: func(db *DB) error {
+		if err := fillGC(ctx, db); err != nil {
 			return err
 		}
-		if err := db.Scope("acme").Delete(ctx, id); err != nil {
-			return err
+		for n := range 300 {
+			id := fmt.Sprintf("temp-%d", n)
+			if _, err := db.Scope("acme").Put(ctx, Artefact{ID: id, Text: "violin"}); err != nil {
+				return err
+			}
+			if err := db.Scope("acme").Delete(ctx, id); err != nil {
+				return err
+			}
 		}
-	}
-	if _, err = db.Admin().GC(ctx, GCOptions{KeepFor: -1}); err != nil {
+		_, err := db.Admin().GC(ctx, GCOptions{KeepFor: -1})
 		return err
-	}
-	steps := []string{"archived", "before bbolt", "after bbolt", "after cut", ""}
-	stop, keep := steps[rng.IntN(len(steps))], []int{0, 30, 100}[rng.IntN(3)]
-	var im image
-	taken := false
-	setHook(func(step string) error {
-		if step == stop && !taken {
-			im, taken = r.cut(seed, keep), true
+	},
+	look: func(db *DB, _ int, rep store.GCReport, _ bool) (int, error) {
+		if err := lookForgotten(db); err != nil {
+			return 0, err
 		}
-		return nil
-	})
-	if rng.IntN(2) == 0 {
-		r.fs.Inject(dbtest.Fault{N: 1 + rng.IntN(12), Err: dbtest.ErrCrashed, Sticky: true, Short: rng.IntN(3000)})
-	}
-	rep, err := db.Admin().GC(ctx, GCOptions{KeepFor: -1, KeepRecords: -1, KeepNames: 5})
-	if err != nil && !taken && !errors.Is(err, dbtest.ErrCrashed) {
-		return err
-	}
-	if !taken {
-		im = r.cut(seed, keep)
-	}
-	if err := r.restart(db, im); err != nil {
-		return err
-	}
-	r.files.Hook = nil
-	if db, err = r.open(); err != nil {
-		return err
-	}
-	if err := lookForgotten(db); err != nil {
-		return errors.Join(err, db.Close())
-	}
-	left, err := db.Admin().GC(ctx, GCOptions{KeepFor: -1, KeepRecords: -1, KeepNames: 5})
-	if err == nil && rep.Names > 0 && left.Names != 0 && left.Names != 295 && left.Names != 295-bounds.DropVersions+gcArts {
-		err = fmt.Errorf("the next run forgot %d artefacts", left.Names)
-	}
-	if err == nil {
-		err = lookForgotten(db)
-	}
-	return errors.Join(err, db.Close())
+		left, err := db.Admin().GC(ctx, GCOptions{KeepFor: -1, KeepRecords: -1, KeepNames: 5})
+		if err == nil && rep.Names > 0 && left.Names != 0 && left.Names != 295 && left.Names != 295-bounds.DropVersions+gcArts {
+			err = fmt.Errorf("the next run forgot %d artefacts", left.Names)
+		}
+		if err == nil {
+			err = lookForgotten(db)
+		}
+		return left.Names, err
+	},
 }
 
 func lookForgotten(db *DB) error {
@@ -263,26 +232,6 @@ func lookForgotten(db *DB) error {
 		err = fmt.Errorf("check: %+v", problems)
 	}
 	return err
-}
-
-// A power cut anywhere in a gc that forgets leaves a whole database, and the next run does the rest.
-func TestForgetPowerCut(t *testing.T) {
-	t.Parallel()
-	for seed := range uint64(dbtest.Times(6, 48)) {
-		require.NoError(t, cutForget(t, seed, false), "seed %d", seed)
-	}
-}
-
-// Without syncs the same must fail.
-func TestForgetPowerCutControl(t *testing.T) {
-	t.Parallel()
-	failed := 0
-	for seed := range uint64(8) {
-		if err := cutForget(t, seed, true); err != nil {
-			failed++
-		}
-	}
-	require.GreaterOrEqual(t, failed, 2)
 }
 
 // An artefact was superseded by another one that gc has forgotten. The rows then only tell of what came later: it was put again,
