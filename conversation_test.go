@@ -133,7 +133,7 @@ func (f *talker) operate() {
 			if f.r.IntN(4) == 0 {
 				return f.chat.SetWindow(ctx, session.Config{})
 			}
-			return f.chat.SetWindow(ctx, session.Config{Total: 3000 + f.r.IntN(3000), KeepLast: f.r.IntN(4)})
+			return f.chat.SetWindow(ctx, session.Config{Total: 3000 + f.r.IntN(3000), UserCap: 600, KeepLast: f.r.IntN(4)})
 		}},
 		{"observe", 2, func(ctx context.Context) error { return f.chat.Observe(ctx, 1000, 1000+f.r.IntN(300)) }},
 		{"watch", 8, f.watch},

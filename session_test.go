@@ -594,7 +594,7 @@ func TestAdmissionFollowsTheWindow(t *testing.T) {
 	for range 20 {
 		must(chat.Append(ctx, Turn{Role: "user", Text: "Hello."}, Turn{Role: "assistant", Text: strings.Repeat("Many words. ", 80)}))(t)
 	}
-	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 2000}))
+	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 2000, UserCap: 100}))
 	conv, err := chat.conversation()
 	require.NoError(t, err)
 	must(chat.Inspect(ctx))(t)

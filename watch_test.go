@@ -96,7 +96,7 @@ func watchRandom(t *testing.T, dir string, leaps bool) {
 	defer func() { require.NoError(t, db.Close()) }()
 	k := &randomTalk{t: t, r: rand.New(rand.NewPCG(*watchSeed, 12)), chat: db.Scope("acme/agent").Session("chat"), leaps: leaps}
 	chat := k.chat
-	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 24_000}))
+	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 24_000, UserCap: 4000}))
 	w := must(chat.Watch(ctx))(t)
 	require.NoError(t, w.Start(ctx))
 	for i := range *watchOps {
@@ -207,7 +207,7 @@ func (k *randomTalk) upset(ctx context.Context) {
 			require.NoError(k.t, err)
 		}
 	case 2:
-		k.done(k.chat.SetWindow(ctx, session.Config{Total: 20_000 + k.r.IntN(8000)}))
+		k.done(k.chat.SetWindow(ctx, session.Config{Total: 20_000 + k.r.IntN(8000), UserCap: 4000}))
 	case 3:
 		estimated := 1000 + k.r.IntN(1000)
 		if !k.done(k.chat.Observe(ctx, estimated, estimated+k.r.IntN(estimated/4))) {
@@ -377,7 +377,7 @@ func TestWatchFailingSummarizer(t *testing.T) {
 
 // Steps act by mode.
 func TestWatchModes(t *testing.T) {
-	for _, mode := range []session.Mode{session.ModeApply, session.ModeRecommend} {
+	for _, mode := range []session.Mode{session.ModeApply, session.ModeDeferred, session.ModeRecommend} {
 		cfg := busy
 		cfg.Mode = mode
 		db, chat, w := watched(t, filepath.Join(t.TempDir(), "agent.ctx"), Options{}, cfg)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 )
 
 // PPM is a share in parts per million: 150,000 is 15 %. Shares are integers
@@ -22,20 +23,38 @@ type Mode string
 // The modes of the watcher.
 const (
 	ModeApply     Mode = "apply"     // plan at the trigger and apply
+	ModeDeferred  Mode = "deferred"  // plan at the trigger, apply only when nothing is left to the usable limit
 	ModeRecommend Mode = "recommend" // events only, nothing is written
 )
 
 // Config is the configuration of a window. Zero fields take the defaults named beside them. Shares are of Total, or of
-// the smaller window that OutputReserve leaves.
+// the smaller window that UsableCap or OutputReserve leave.
 type Config struct {
-	Total         int  // window in tokens; required
-	Reserve       PPM  // 15 %: kept free, Usable = Total − Reserve. Above 15 % the defaults of the next three shrink with Usable
-	Band          PPM  // 5 %: the background starts at Usable − Band
-	WarnBand      PPM  // 5 %: the warning comes at Usable − Band − WarnBand
-	Target        PPM  // 70 %: a pass lands here or below
-	OutputReserve int  // 4,096 or, in small windows, the reserve: admission refuses above Total − OutputReserve
-	KeepLast      int  // 6: newest messages never touched, up to half of Usable; -1: only the newest user turn
-	Mode          Mode // ModeApply
+	Total         int           // window in tokens; required
+	Reserve       PPM           // 15 %: kept free, Usable = Total − Reserve. Above 15 % the defaults of the next five shrink with Usable
+	Band          PPM           // 5 %: the background starts at Usable − Band
+	WarnBand      PPM           // 5 %: the warning comes at Usable − Band − WarnBand
+	Target        PPM           // 70 %: a pass lands here or below
+	MinRefill     PPM           // 5 %: growth since the last pass before another may start
+	MinGainPass   PPM           // 2 %: a pass that frees less is not applied
+	MinGainTokens int           // 64: an item that frees less than this ...
+	MinGainShare  PPM           // 20 %: ... and less than this share of itself is skipped
+	OutputReserve int           // 4,096 or, in small windows, the reserve: admission refuses above Total − OutputReserve
+	UsableCap     int           // absolute limit of Usable; 0: none
+	KeepLast      int           // 6: newest messages never touched; -1: only the newest user turn
+	KeepShare     PPM           // 50 % of Usable: ... while they are no more than this
+	UserCap       int           // user turns are protected newest first up to so many tokens; 0: up to UserShare, the newest always
+	UserShare     PPM           // 25 % of Usable: ... where UserCap is 0
+	StubShare     PPM           // 20 % of Usable: a pass takes the stubs above it out of the window before it compacts anything else
+	AllowHigh     bool          // the background may compact High too; the backstop always may
+	Recency       RecencyModel  // Exp24
+	HalfLife      time.Duration // 24 h, for HalfLife
+	Weights       [4]float64    // 1, 2, 4, 8 for low .. critical: rising, above 0
+	BackOffMin    time.Duration // 1 s: after a blocked pass ...
+	BackOffMax    time.Duration // 60 s: ... doubling up to this
+	RefetchTokens int           // 256: a re-fetchable tool output above this is low-value
+	UnreadTurns   int64         // 20: not read for so many turns is low-value
+	Mode          Mode
 	Allocation    []Cap
 }
 
@@ -82,27 +101,45 @@ func (c Config) WithDefaults() Config {
 	setDefault(&c.Band, c.beside(50_000))
 	setDefault(&c.WarnBand, c.beside(50_000))
 	setDefault(&c.Target, c.beside(700_000))
+	setDefault(&c.MinRefill, c.beside(50_000))
+	setDefault(&c.MinGainPass, c.beside(20_000))
+	setDefault(&c.MinGainTokens, 64)
+	setDefault(&c.MinGainShare, 200_000)
 	setDefault(&c.OutputReserve, min(4096, c.Total-(million-c.Reserve).Of(c.Total)))
 	setDefault(&c.KeepLast, 6)
+	setDefault(&c.KeepShare, 500_000)
+	setDefault(&c.UserShare, 250_000)
+	setDefault(&c.StubShare, 200_000)
 	setDefault(&c.Mode, ModeApply)
+	setDefault(&c.Recency, Exp24)
+	setDefault(&c.HalfLife, 24*time.Hour)
+	setDefault(&c.Weights, [4]float64{1, 2, 4, 8})
+	setDefault(&c.BackOffMin, time.Second)
+	setDefault(&c.BackOffMax, time.Minute)
+	setDefault(&c.RefetchTokens, 256)
+	setDefault(&c.UnreadTurns, 20)
 	return c
 }
 
-// Thresholds returns the effective limits of a valid configuration. If OutputReserve makes the usable window smaller than
-// the reserve does, all limits shrink with it: the distances between them stay in proportion.
+// Thresholds returns the effective limits of a valid configuration. If a cap makes the usable window smaller than the
+// reserve does, all limits shrink with it: the distances between them stay in proportion.
 func (c Config) Thresholds() Thresholds {
 	c = c.WithDefaults()
 	t := Thresholds{Total: c.Total, Hard: c.Total - c.OutputReserve, Usable: (million - c.Reserve).Of(c.Total)}
 	base := c.Total
-	if t.Usable > t.Hard {
-		t.Usable = t.Hard
-		base = int(int64(t.Hard) * million / int64(max(million-c.Reserve, 1)))
+	limit := t.Hard
+	if c.UsableCap > 0 {
+		limit = min(limit, c.UsableCap)
+	}
+	if t.Usable > limit {
+		t.Usable = limit
+		base = int(int64(limit) * million / int64(max(million-c.Reserve, 1)))
 	}
 	t.Trigger = t.Usable - c.Band.Of(base)
 	t.Warn = t.Trigger - c.WarnBand.Of(base)
 	t.Target = c.Target.Of(base)
-	t.MinRefill = c.beside(50_000).Of(base)
-	t.MinGain = c.beside(20_000).Of(base)
+	t.MinRefill = c.MinRefill.Of(base)
+	t.MinGain = c.MinGainPass.Of(base)
 	return t
 }
 
@@ -119,14 +156,21 @@ func (c Config) Validate() error {
 	for _, s := range []struct {
 		name string
 		v    PPM
-	}{{"Reserve", c.Reserve}, {"Band", c.Band}, {"WarnBand", c.WarnBand}, {"Target", c.Target}} {
+	}{{"Reserve", c.Reserve}, {"Band", c.Band}, {"WarnBand", c.WarnBand}, {"Target", c.Target}, {"MinRefill", c.MinRefill},
+		{"MinGainPass", c.MinGainPass}, {"MinGainShare", c.MinGainShare}, {"KeepShare", c.KeepShare},
+		{"UserShare", c.UserShare}, {"StubShare", c.StubShare}} {
 		if s.v < 0 || s.v >= million { // require allocates its arguments, and this runs for each turn
 			require(false, "%s %d must be a share of 0 to 999,999 ppm", s.name, s.v)
 		}
 	}
 	require(c.OutputReserve >= 0 && c.OutputReserve < max(c.Total, 1), "OutputReserve %d must be below Total", c.OutputReserve)
-	require(c.KeepLast >= -1, "KeepLast %d must be -1 or more", c.KeepLast)
-	require(slices.Contains([]Mode{ModeApply, ModeRecommend}, c.Mode), "Mode is %q", c.Mode)
+	require(c.UsableCap >= 0 && c.UserCap >= 0 && c.MinGainTokens >= 0 && c.RefetchTokens >= 0 && c.UnreadTurns >= 0 && c.KeepLast >= -1, "counts must not be negative")
+	require(c.BackOffMin > 0 && c.BackOffMax >= c.BackOffMin && c.HalfLife > 0, "BackOffMin, BackOffMax and HalfLife must be above 0 and in order")
+	for i, w := range c.Weights {
+		require(w > 0 && !math.IsInf(w, 0) && (i == 0 || w > c.Weights[i-1]), "Weights must be above 0 and rise from low to critical")
+	}
+	require(slices.Contains([]Mode{ModeApply, ModeDeferred, ModeRecommend}, c.Mode), "Mode is %q", c.Mode)
+	require(c.Recency == Exp24 || c.Recency == HalfLife, "Recency is %q", c.Recency)
 	if len(faults) == 0 {
 		t := c.Thresholds()
 		require(0 < t.Target && t.Target < t.Warn && t.Warn < t.Trigger && t.Trigger < t.Usable,
@@ -157,3 +201,12 @@ func (a Cap) tokens(total int) int {
 	}
 	return a.Share.Of(total)
 }
+
+// RecencyModel is the formula by which age lowers a score. The zero RecencyModel is Exp24.
+type RecencyModel string
+
+// The recency models. The written rule asks for a half-life of about 24 hours, but the half-life of its formula is 16.64.
+const (
+	Exp24    RecencyModel = "exp24"    // exp(-age/24 h), the formula
+	HalfLife RecencyModel = "halflife" // 2^(-age/half-life)
+)

@@ -40,7 +40,7 @@ func (e *HeadroomError) Error() string {
 		return fmt.Sprintf("%v: more than the usable window would stand in it:%s %d usable tokens, %d short; enlarge the window",
 			ErrHeadroom, what, e.Usable, e.Shortfall)
 	}
-	return fmt.Sprintf("%v: protected content alone exceeds the usable window:%s %d protected tokens, %d usable, %d short; unpin something, or enlarge the window",
+	return fmt.Sprintf("%v: protected content alone exceeds the usable window:%s %d protected tokens, %d usable, %d short; unpin something, protect fewer user turns (Config.UserCap), or enlarge the window",
 		ErrHeadroom, what, e.Protected, e.Usable, e.Shortfall)
 }
 

@@ -52,19 +52,20 @@ type PlanItem struct {
 // Plan lists what a pass would do and what it would leave. It is valid for one generation of the state. Equal states at
 // equal times have equal plans.
 type Plan struct {
-	Generation   uint64     `json:"generation"`
-	Pass         uint64     `json:"pass"`
-	At           time.Time  `json:"at"`
-	Backstop     bool       `json:"backstop"`
-	Thresholds   Thresholds `json:"thresholds"`
-	Actual       int        `json:"actual"`
-	Predicted    int        `json:"predicted"`
-	Freed        int        `json:"freed"`
-	Headroom     PPM        `json:"predicted_headroom_ppm"`
-	FirstChanged int        `json:"first_changed_index"` // -1: nothing changes; from here on a prompt cache is lost
-	Blocked      string     `json:"blocked,omitempty"`   // why the plan is not worth applying; empty: it is
-	Items        []PlanItem `json:"items"`
-	Analysis     Analysis   `json:"analysis"`
+	Generation   uint64       `json:"generation"`
+	Pass         uint64       `json:"pass"`
+	At           time.Time    `json:"at"`
+	Recency      RecencyModel `json:"recency_model"`
+	Backstop     bool         `json:"backstop"`
+	Thresholds   Thresholds   `json:"thresholds"`
+	Actual       int          `json:"actual"`
+	Predicted    int          `json:"predicted"`
+	Freed        int          `json:"freed"`
+	Headroom     PPM          `json:"predicted_headroom_ppm"`
+	FirstChanged int          `json:"first_changed_index"` // -1: nothing changes; from here on a prompt cache is lost
+	Blocked      string       `json:"blocked,omitempty"`   // why the plan is not worth applying; empty: it is
+	Items        []PlanItem   `json:"items"`
+	Analysis     Analysis     `json:"analysis"`
 }
 
 // EventKind is the kind of an event.

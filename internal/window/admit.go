@@ -61,7 +61,8 @@ type Admission struct {
 
 // Admit decides on one new section before it is committed. The window is never above the usable limit afterwards.
 //
-// If the section does not fit beside what is protected, critical, pinned and kept sections give way (Admission.Yield). A section that is larger than the usable window, or that still does not fit, comes in as a stub,
+// If the section does not fit beside what is protected, and UserCap is 0, critical, pinned and kept sections give way
+// (Admission.Yield). A section that is larger than the usable window, or that still does not fit, comes in as a stub,
 // or cold if not even the stub fits; if it is protected itself, it is refused with a *HeadroomError that names it. A
 // section that is too large never makes others pay: for it nothing is compacted beyond the room that its stub needs.
 func (s State) Admit(sec Section, now time.Time) (Admission, error) {
@@ -72,7 +73,7 @@ func (s State) Admit(sec Section, now time.Time) (Admission, error) {
 		if err = s.fit(&whole, now); err == nil {
 			return whole, nil
 		}
-		if whole.Yield = true; s.fit(&whole, now) == nil {
+		if whole.Yield = s.Config.UserCap == 0; whole.Yield && s.fit(&whole, now) == nil {
 			return whole, nil
 		}
 	} else {

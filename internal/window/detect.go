@@ -46,20 +46,18 @@ func (v LowValue) goal() session.Level {
 	return session.Stub
 }
 
-const (
-	chatterTokens = 8   // a turn without content that is shorter counts as chatter
-	refetchTokens = 256 // a tool output that can be asked for again and is longer is of little worth
-	unreadTurns   = 20  // not read for so many turns is of little worth
-)
+// chatterTokens is below which a turn without content counts as chatter.
+const chatterTokens = 8
 
 // lowValues finds sections of little worth; the result is parallel to Sections. Protected sections and sections with an
 // unresolved error are never among them. It is linear in the sections.
 func (s *State) lowValues(now time.Time, protected []Protection) []LowValue {
 	x := s.index()
+	c := s.Config.WithDefaults()
 	out := make([]LowValue, len(s.Sections))
 	for i := range s.Sections {
 		if sec := &s.Sections[i]; protected[i] == Unprotected && sec.Role != User && sec.Level < session.Cold {
-			out[i] = x.judge(i, sec, s.Turn, now)
+			out[i] = x.judge(i, sec, s.Turn, now, &c)
 		}
 	}
 	return out
@@ -122,7 +120,7 @@ func (x *windowIndex) oldDiff(i int, sec *Section) bool {
 }
 
 // judge applies the detectors in their order.
-func (x *windowIndex) judge(i int, sec *Section, turn int64, now time.Time) LowValue {
+func (x *windowIndex) judge(i int, sec *Section, turn int64, now time.Time, c *session.Config) LowValue {
 	g := &sec.Signals
 	switch {
 	case !g.ExpiresAt.IsZero() && !now.Before(g.ExpiresAt):
@@ -143,13 +141,13 @@ func (x *windowIndex) judge(i int, sec *Section, turn int64, now time.Time) LowV
 		return Encoded
 	case sec.Traits&prose.TraitLog != 0 && g.Finding:
 		return RawLog
-	case sec.Role == Tool && g.Refetchable && sec.Tokens() > refetchTokens:
+	case sec.Role == Tool && g.Refetchable && sec.Tokens() > c.RefetchTokens:
 		return Refetch
 	case g.Closed:
 		return ClosedTask
 	case sec.Role == Assistant && sec.Traits&prose.TraitAck != 0 && sec.Tokens() < chatterTokens:
 		return Chatter
-	case g.LastRead > 0 && turn-g.LastRead >= unreadTurns:
+	case g.LastRead > 0 && turn-g.LastRead >= c.UnreadTurns:
 		return Unread
 	}
 	return Worth

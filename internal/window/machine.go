@@ -76,12 +76,6 @@ func (p *Phase) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// A blocked machine tries again after backOffMin, then after twice as long each time, up to backOffMax.
-const (
-	backOffMin = time.Second
-	backOffMax = time.Minute
-)
-
 // Move is the task of the caller after a Step.
 type Move uint8
 
@@ -89,6 +83,7 @@ type Move uint8
 const (
 	Rest      Move = iota // nothing
 	Compact               // plan, apply, Done
+	Mark                  // plan, keep the plan for later, Done
 	Recommend             // plan, show the plan, Done
 )
 
@@ -96,8 +91,8 @@ const (
 // Undone return the next one. Its owner asks Step, carries out the move, and reports the outcome to Done.
 type Machine struct {
 	Progress
-	Limits     session.Thresholds
-	recommends bool // it only shows plans
+	Limits session.Thresholds
+	config session.Config
 }
 
 // Progress is all that a machine remembers from one step to the next, as plain data: whoever stores it can go on with
@@ -105,7 +100,7 @@ type Machine struct {
 type Progress struct {
 	Phase    Phase
 	Floor    int // lowest actual since the last pass: refill counts from here
-	Shown    int // actual when a plan was last only shown
+	Shown    int // actual when a plan was last only shown or marked
 	Warned   bool
 	Mourned  bool // the blocked event of this episode was sent
 	BackOff  time.Duration
@@ -119,7 +114,7 @@ type Progress struct {
 // ResumeMachine returns the machine that remembers p, perhaps under other limits than before. The zero Progress is that
 // of an idle machine.
 func ResumeMachine(c session.Config, p Progress) (Machine, error) {
-	return Machine{Progress: p, Limits: c.Thresholds(), recommends: c.Mode == session.ModeRecommend}, c.Validate()
+	return Machine{Progress: p, Limits: c.Thresholds(), config: c.WithDefaults()}, c.Validate()
 }
 
 // RetryAt returns when a blocked machine tries again; zero when it is not blocked.
@@ -148,10 +143,7 @@ func (m Machine) Step(now time.Time, generation uint64, actual int) (Machine, Mo
 		events = append(events, m.event(now, session.EventWarn, actual))
 	}
 	m.hear(generation)
-	move := Compact
-	if m.recommends {
-		move = Recommend
-	}
+	move := m.move(actual)
 	if !m.due(now, actual, move) {
 		return m, Rest, events
 	}
@@ -173,7 +165,7 @@ func (m *Machine) calm(now time.Time, actual int, events []session.Event) []sess
 func (m *Machine) hear(generation uint64) {
 	if m.Phase == Blocked && generation != m.Seen {
 		m.BackOff = 0
-		if soon := m.Blocked.Add(backOffMin); soon.Before(m.Retry) {
+		if soon := m.Blocked.Add(m.config.BackOffMin); soon.Before(m.Retry) {
 			m.Retry = soon
 		}
 	}
@@ -188,6 +180,16 @@ func (m *Machine) due(now time.Time, actual int, move Move) bool {
 		from = max(from, m.Shown)
 	}
 	return actual > m.Limits.Trigger && actual-from >= m.Limits.MinRefill && (m.Phase != Blocked || !now.Before(m.Retry))
+}
+
+func (m *Machine) move(actual int) Move {
+	switch {
+	case m.config.Mode == session.ModeRecommend:
+		return Recommend
+	case m.config.Mode == session.ModeDeferred && actual < m.Limits.Usable:
+		return Mark
+	}
+	return Compact
 }
 
 // Outcome is the result of a move.
@@ -236,7 +238,7 @@ func (m *Machine) applied(now time.Time, o Outcome, events []session.Event) []se
 // stuck backs off, and reports it once an episode.
 func (m *Machine) stuck(now time.Time, o Outcome, events []session.Event) []session.Event {
 	m.Phase = Blocked
-	m.BackOff = min(max(2*m.BackOff, backOffMin), backOffMax)
+	m.BackOff = min(max(2*m.BackOff, m.config.BackOffMin), m.config.BackOffMax)
 	m.Blocked, m.Retry = now, now.Add(m.BackOff)
 	m.Counters.Blocked++
 	if m.Mourned {

@@ -37,6 +37,7 @@ var priorityReasons = [...]string{"low priority", "medium priority", "high prior
 // planner is one run of planning.
 type planner struct {
 	s      *State
+	c      session.Config
 	plan   session.Plan
 	bins   [8][]candidate // by priority and low value; each is sorted when it is reached
 	sorted int
@@ -45,8 +46,9 @@ type planner struct {
 }
 
 // Plan plans a background pass. Each section goes at most one step further, or straight to the level that fits its kind
-// of low value. The order is low before medium before high (of those only user turns above userShare), within a priority low-value sections first, then by score, until the target is met. A section leaves at
-// least its stub in the window unless that is not enough; stubs above stubShare leave it first. Plan reads metadata
+// of low value. The order is low before medium before high (high only with AllowHigh; user turns above UserShare
+// always), within a priority low-value sections first, then by score, until the target is met. A section leaves at
+// least its stub in the window unless that is not enough; stubs above StubShare leave it first. Plan reads metadata
 // only and takes O(n log n).
 func (s State) Plan(now time.Time) (session.Plan, error) { return s.makePlan(now, planning{}) }
 
@@ -54,8 +56,8 @@ func (s State) Plan(now time.Time) (session.Plan, error) { return s.makePlan(now
 // unprotected section, high ones too, as far as necessary. If that is not enough, the protected content alone is too
 // large, and a *session.HeadroomError comes with the plan.
 //
-// With yield the newest message goes in whatever else is protected: critical, pinned and kept sections give way to it,
-// oldest first. The error then means that the message alone exceeds the usable window.
+// With yield the newest message goes in whatever else is protected: if UserCap is 0, critical, pinned and kept sections
+// give way to it, oldest first. The error then means that the message alone exceeds the usable window.
 func (s State) Backstop(now time.Time, yield bool) (session.Plan, error) {
 	return s.makePlan(now, planning{backstop: true, yield: yield})
 }
@@ -67,12 +69,6 @@ func landing(t session.Thresholds, protected int) int {
 	return max(t.Target, t.Usable-(t.Usable-protected)/2)
 }
 
-const (
-	minGainTokens             = 64      // an item that frees less than this ...
-	minGainShare  session.PPM = 200_000 // ... and less than this share of itself is skipped
-	stubShare     session.PPM = 200_000 // of Usable: a pass takes the stubs above it out of the window first
-)
-
 // planning is the kind of a plan.
 type planning struct {
 	backstop bool
@@ -82,9 +78,9 @@ type planning struct {
 func (s State) makePlan(now time.Time, how planning) (session.Plan, error) {
 	t := s.Config.Thresholds()
 	protected := s.protections(how.yield)
-	p := &planner{s: &s}
+	p := &planner{s: &s, c: s.Config.WithDefaults()}
 	p.plan = session.Plan{
-		Generation: s.Generation, Pass: s.Pass + 1, At: now, Backstop: how.backstop,
+		Generation: s.Generation, Pass: s.Pass + 1, At: now, Recency: s.Config.WithDefaults().Recency, Backstop: how.backstop,
 		Thresholds: t, FirstChanged: -1, Items: []session.PlanItem{}, Analysis: s.analyse(protected),
 	}
 	p.plan.Actual = p.plan.Analysis.Tokens
@@ -113,11 +109,11 @@ type round struct {
 // only a backstop takes several steps.
 func (p *planner) rounds(t session.Thresholds, how planning) {
 	goal := t.Target
-	if how.backstop {
+	if how.backstop && p.c.UserCap == 0 {
 		goal = landing(t, p.plan.Analysis.Protected)
 	}
-	r := round{goal: goal, tokens: minGainTokens, share: minGainShare}
-	p.dropStubs(r, stubShare.Of(t.Usable))
+	r := round{goal: goal, tokens: p.c.MinGainTokens, share: p.c.MinGainShare}
+	p.dropStubs(r, p.c.StubShare.Of(t.Usable))
 	p.walk(r)
 	r.cold = true
 	p.walk(r)
@@ -173,11 +169,11 @@ func (p *planner) collect(now time.Time, backstop bool, protected []Protection) 
 	p.scores = make([]float64, len(p.s.Sections))
 	for i := range p.s.Sections {
 		sec := &p.s.Sections[i]
-		high := sec.Priority == High && !backstop && sec.Role != User
+		high := sec.Priority == High && !backstop && !p.c.AllowHigh && (sec.Role != User || p.c.UserCap > 0)
 		if protected[i] != Unprotected || sec.Level == session.Cold || high {
 			continue
 		}
-		p.scores[i] = worth(sec, now)
+		p.scores[i] = worth(&p.c, sec, now)
 		priority := sec.Priority
 		if sec.own() != Unprotected {
 			priority = Critical // it goes last
@@ -312,7 +308,7 @@ func (p *planner) reason(c *candidate, sec *Section) string {
 		return ReasonYielded
 	case c.low != Worth:
 		return c.low.String()
-	case sec.Role == User:
+	case sec.Role == User && p.c.UserCap == 0:
 		return "user turn above the protected share"
 	}
 	return priorityReasons[sec.Priority-Low]

@@ -2,7 +2,9 @@ package window
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -52,26 +54,30 @@ func (s State) apply(p session.Plan, made map[string]int) (State, error) {
 	return next, nil
 }
 
-func score(sec Section) float64 { return worth(&sec, noon) }
+func score(c session.Config, sec Section) float64 {
+	c = c.WithDefaults()
+	return worth(&c, &sec, noon)
+}
 
 func TestScoreVectors(t *testing.T) {
 	age := func(h float64) time.Time { return noon.Add(-time.Duration(h * float64(time.Hour))) }
 	for _, c := range []struct {
-		sec  Section
-		want float64
+		sec       Section
+		exp, half float64
 	}{
-		{Section{Priority: High, Relevance: .8, Rated: true, At: age(12)}, 1.940898111},
-		{Section{Priority: Low, Relevance: 1, Rated: true, At: age(0)}, 1},
-		{Section{Priority: Low}, .25},
-		{Section{Priority: Medium, Relevance: .25, Rated: true, At: age(24)}, .1839397206},
-		{Section{Priority: High, At: age(48)}, .2706705665},
-		{Section{Priority: Low, Relevance: .9, Rated: true, At: age(240)}, 4.085993679e-05},
-		{Section{Priority: Critical, Relevance: .1, Rated: true, At: age(1000)}, 6.419283768e-19},
+		{Section{Priority: High, Relevance: .8, Rated: true, At: age(12)}, 1.940898111, 2.262741700},
+		{Section{Priority: Low, Relevance: 1, Rated: true, At: age(0)}, 1, 1},
+		{Section{Priority: Low}, .25, .25},
+		{Section{Priority: Medium, Relevance: .25, Rated: true, At: age(24)}, .1839397206, .25},
+		{Section{Priority: High, At: age(48)}, .2706705665, .5},
+		{Section{Priority: Low, Relevance: .9, Rated: true, At: age(240)}, 4.085993679e-05, 8.7890625e-04},
+		{Section{Priority: Critical, Relevance: .1, Rated: true, At: age(1000)}, 6.419283768e-19, 2.291783039e-13},
 	} {
-		require.InEpsilon(t, c.want, score(c.sec), 1e-9)
+		require.InEpsilon(t, c.exp, score(session.Config{}, c.sec), 1e-9)
+		require.InEpsilon(t, c.half, score(session.Config{Recency: session.HalfLife}, c.sec), 1e-9)
 	}
-	require.Equal(t, 2.0, score(Section{Relevance: 7, Rated: true, At: noon.Add(time.Hour)}), "clamped, and the future is now")
-	require.Equal(t, 0.0, score(Section{Relevance: -1, Rated: true, At: noon}))
+	require.Equal(t, 2.0, score(session.Config{}, Section{Relevance: 7, Rated: true, At: noon.Add(time.Hour)}), "clamped, and the future is now")
+	require.Equal(t, 0.0, score(session.Config{}, Section{Relevance: -1, Rated: true, At: noon}))
 }
 
 func TestR1Hysteresis(t *testing.T) {
@@ -117,16 +123,16 @@ func TestR2ThresholdsAreSharesWithCaps(t *testing.T) {
 	small := session.Config{Total: 1001}.Thresholds()
 	require.Equal(t, 850, small.Usable, "floor(1001 × 0.85)")
 	require.Equal(t, small.Usable, small.Hard)
-	capped := session.Config{Total: 200_000, OutputReserve: 115_000}.Thresholds()
-	require.Equal(t, session.Thresholds{Total: 200_000, Hard: 85_000, Usable: 85_000, Trigger: 80_000, Warn: 75_000, Target: 70_000, MinRefill: 5_000, MinGain: 2_000}, capped)
+	capped := session.Config{Total: 200_000, UsableCap: 85_000}.Thresholds()
+	require.Equal(t, session.Thresholds{Total: 200_000, Hard: 195_904, Usable: 85_000, Trigger: 80_000, Warn: 75_000, Target: 70_000, MinRefill: 5_000, MinGain: 2_000}, capped)
 	long := session.Config{Total: 8_000, OutputReserve: 4_096}.Thresholds()
 	require.Equal(t, 3_904, long.Usable)
 	require.Less(t, long.Target, long.Warn)
 	for name, c := range map[string]session.Config{
 		"no total": {}, "reserve": {Total: 100, Reserve: million}, "negative": {Total: 100, Band: -1}, "target above trigger": {Total: 10_000, Target: 810_000},
-		"output": {Total: 100, OutputReserve: 100}, "newest": {Total: 1000, KeepLast: -2},
+		"weights": {Total: 100, Weights: [4]float64{1, 1, 2, 3}}, "back-off": {Total: 100, BackOffMin: time.Hour}, "output": {Total: 100, OutputReserve: 100},
 		"allocation": {Total: 1000, Allocation: []session.Cap{{Kind: "a", Share: 900_000}}}, "twice": {Total: 1000, Allocation: []session.Cap{{Kind: "a", Tokens: 1}, {Kind: "a", Tokens: 1}}},
-		"too small": {Total: 10}, "mode": {Total: 1000, Mode: "x"},
+		"too small": {Total: 10}, "mode": {Total: 1000, Mode: "x"}, "NaN": {Total: 1000, Weights: [4]float64{1, 2, math.NaN(), 3}},
 	} {
 		err := c.Validate()
 		require.ErrorIs(t, err, session.ErrConfig, name)
@@ -164,6 +170,17 @@ func TestR3PassesAreBatches(t *testing.T) {
 	p, err = s.Plan(noon)
 	require.NoError(t, err)
 	require.Contains(t, p.Blocked, "of at least 200 tokens")
+	// Deferred: marked at the trigger, applied when nothing is left.
+	m, err := ResumeMachine(session.Config{Total: 10_000, Mode: session.ModeDeferred}, Progress{})
+	require.NoError(t, err)
+	m, move, _ := m.Step(noon, 0, 8100)
+	require.Equal(t, Mark, move)
+	m, events := m.Done(noon, move, Outcome{Plan: session.Plan{Items: make([]session.PlanItem, 1), Actual: 8100}})
+	require.Len(t, events, 1)
+	m, move, _ = m.Step(noon, 0, 8400)
+	require.Equal(t, Rest, move)
+	_, move, _ = m.Step(noon, 0, 8500)
+	require.Equal(t, Compact, move)
 }
 
 // A step never grows a section. (That an undo restores it exactly is tested with the conversation, which has the undo.)
@@ -222,6 +239,7 @@ func TestR5PlanIsOrderedExactAndGuarded(t *testing.T) {
 	raw, err := json.Marshal(p)
 	require.NoError(t, err)
 	require.Contains(t, string(raw), `"from":"raw","to":"summary"`)
+	require.Contains(t, string(raw), `"recency_model":"exp24"`)
 }
 
 // A plan made by hand that no planner makes is refused whole: a section that it names twice could not be undone, and a
@@ -339,7 +357,7 @@ func TestBlockedBacksOffAndListens(t *testing.T) {
 
 func TestR8ProtectedStaysByteIdentical(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := State{Config: session.Config{Total: 4000}}
+		s := State{Config: session.Config{Total: 4000, AllowHigh: rapid.Bool().Draw(t, "high"), UserCap: rapid.SampledFrom([]int{0, 4000}).Draw(t, "cap")}}
 		n := rapid.IntRange(20, 60).Draw(t, "n")
 		for i := range n {
 			s.Sections = append(s.Sections, Section{
@@ -366,7 +384,7 @@ func TestR8ProtectedStaysByteIdentical(t *testing.T) {
 			if protected[i] != Unprotected {
 				require.Equal(t, before[i], sec)
 			}
-			if sec.Role == System || sec.Pinned || sec.Priority == Critical || sec.Signals.Keep {
+			if sec.Role == User && s.Config.UserCap > 0 || sec.Role == System || sec.Pinned || sec.Priority == Critical || sec.Signals.Keep {
 				require.NotEqual(t, Unprotected, protected[i])
 			}
 		}
@@ -378,6 +396,10 @@ func TestR8ProtectedStaysByteIdentical(t *testing.T) {
 	s.Sections[48].Sizes = EstimateSizes(6000)
 	p = s.Protections()
 	require.Equal(t, []Protection{Unprotected, Unprotected, Unprotected, IsNewest}, p[len(p)-4:], "no more than half of what is usable")
+	s.Sections[1].Role, s.Sections[9].Role, s.Sections[20].Role = User, User, User
+	s.Config.UserCap = 210
+	p = s.Protections()
+	require.Equal(t, []Protection{Unprotected, IsUserTurn, IsUserTurn}, []Protection{p[1], p[9], p[20]}, "the cap keeps the newest")
 }
 
 func TestR9Calibration(t *testing.T) {
@@ -426,10 +448,18 @@ func TestR11AdmissionOfTheTooLarge(t *testing.T) {
 	require.LessOrEqual(t, next.Tokens(), 8500)
 }
 
-// 10,000 random appends, pins and unpins: after each, the window is within its limit, and none is refused.
+// 10,000 random appends, pins and unpins: after each, the window is within its
+// limit, or the refusal says that the protected content is too much.
 func TestWindowIsNeverAboveTheLimit(t *testing.T) {
+	t.Run("capped", func(t *testing.T) {
+		require.Positive(t, neverAboveTheLimit(t, session.Config{Total: 20_000, UserCap: 20_000}))
+	})
+	t.Run("default", func(t *testing.T) { require.Zero(t, neverAboveTheLimit(t, session.Config{Total: 20_000})) })
+}
+
+func neverAboveTheLimit(t *testing.T, c session.Config) (refused int) {
 	r := rand.New(rand.NewPCG(1, 2))
-	s := State{Config: session.Config{Total: 20_000}}
+	s := State{Config: c}
 	stubs, compacted := 0, 0
 	for i := range 10_000 {
 		now := noon.Add(time.Duration(i) * time.Minute)
@@ -444,7 +474,17 @@ func TestWindowIsNeverAboveTheLimit(t *testing.T) {
 			sec.Sizes = EstimateSizes(1 + r.IntN(40))
 		}
 		a, err := s.Admit(sec, now)
-		require.NoError(t, err)
+		if err != nil {
+			var h *session.HeadroomError
+			require.True(t, errors.As(err, &h), "%v", err)
+			require.Greater(t, h.Protected, h.Usable)
+			refused++
+			for j := range s.Sections { // the user unpins and lets old turns go
+				s.Sections[j].Pinned = false
+			}
+			s.Sections = s.Sections[len(s.Sections)/2:]
+			continue
+		}
 		s, err = s.With(a.Section).apply(a.Plan, nil)
 		require.NoError(t, err)
 		require.LessOrEqual(t, s.Tokens(), 17_000)
@@ -455,10 +495,11 @@ func TestWindowIsNeverAboveTheLimit(t *testing.T) {
 		}
 	}
 	require.Positive(t, compacted)
-	t.Logf("stubs %d, compacted %d", stubs, compacted)
+	t.Logf("refused %d, stubs %d, compacted %d", refused, stubs, compacted)
+	return refused
 }
 
-// What is protected never fills the window: only a section that is larger than all of it is refused.
+// Without UserCap what is protected never fills the window: only a section that is larger than all of it is refused.
 func TestProtectionLeavesRoom(t *testing.T) {
 	user := func(i, tokens int) Section {
 		return Section{ID: fmt.Sprint("u", i), Kind: "user", Role: User, Priority: High, Turn: int64(i), At: noon, Sizes: EstimateSizes(tokens)}
@@ -474,6 +515,11 @@ func TestProtectionLeavesRoom(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, plan.Blocked, "the background pages them as it does others")
 	require.Equal(t, "user turn above the protected share", plan.Items[0].Reason)
+	capped := s
+	capped.Config.UserCap = 10_000
+	plan, err = capped.Plan(noon)
+	require.NoError(t, err)
+	require.NotEmpty(t, plan.Blocked, "control: all protected")
 
 	for _, tokens := range []int{100, 6000, 8500} {
 		a, err := s.Admit(user(99, tokens), noon)
@@ -484,6 +530,8 @@ func TestProtectionLeavesRoom(t *testing.T) {
 		require.NoError(t, err)
 		require.LessOrEqual(t, next.Tokens(), 8500)
 		require.Equal(t, session.Raw, next.Sections[85].Level)
+		_, err = capped.Admit(user(99, tokens), noon)
+		require.ErrorIs(t, err, session.ErrHeadroom, "control")
 	}
 	_, err = s.Admit(user(99, 8501), noon)
 	require.EqualError(t, err, `session: no headroom: turn "u99" alone takes 8501 tokens, 1 more than the usable window of 8500; split or shorten it, or enlarge the window`)
@@ -529,14 +577,14 @@ func TestStubsAreBounded(t *testing.T) {
 // With a step after each append, the backstop at the commit is hardly needed.
 func TestBackgroundKeepsAhead(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
-	s := State{Config: session.Config{Total: 20_000}}
+	s := State{Config: session.Config{Total: 20_000, AllowHigh: true}}
 	m, err := ResumeMachine(s.Config, Progress{})
 	require.NoError(t, err)
 	backstops := 0
 	for i := range 5_000 {
 		now := noon.Add(time.Duration(i) * time.Second)
 		a, err := s.Admit(Section{ID: fmt.Sprint(i), Role: []string{Assistant, Tool}[r.IntN(2)], Turn: int64(i), At: now,
-			Priority: Priority(r.IntN(2) - 1), Sizes: EstimateSizes(1 + r.IntN(800))}, now)
+			Priority: Priority(r.IntN(3) - 1), Sizes: EstimateSizes(1 + r.IntN(800))}, now)
 		require.NoError(t, err)
 		backstops += len(a.Plan.Items) / max(len(a.Plan.Items), 1)
 		s, err = s.With(a.Section).apply(a.Plan, nil)
@@ -657,7 +705,7 @@ func TestNamesAndMessages(t *testing.T) {
 	}
 	require.Equal(t, []string{"retain", "page", "evict", "too young to evict", "high", "cold", "blocked", "resolved error"}, names)
 	require.EqualError(t, &session.HeadroomError{Shortfall: 5, Protected: 105, Usable: 100, Section: "m-1"},
-		`session: no headroom: protected content alone exceeds the usable window: admitting "m-1" 105 protected tokens, 100 usable, 5 short; unpin something, or enlarge the window`)
+		`session: no headroom: protected content alone exceeds the usable window: admitting "m-1" 105 protected tokens, 100 usable, 5 short; unpin something, protect fewer user turns (Config.UserCap), or enlarge the window`)
 	require.EqualError(t, &session.HeadroomError{Shortfall: 63, Protected: 202, Usable: 255},
 		`session: no headroom: more than the usable window would stand in it: 255 usable tokens, 63 short; enlarge the window`)
 }

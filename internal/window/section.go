@@ -93,20 +93,23 @@ func (s State) With(sec Section) State {
 	return s
 }
 
-// weights of the priorities, low to critical.
-var weights = [...]float64{1, 2, 4, 8}
-
 // worth is weight × relevance × recency; the section worth least is compacted first. An unknown relevance or time counts
-// as 0.5, a time in the future as now. It only orders sections of one priority: protection is a rule, not a score.
-func worth(sec *Section, now time.Time) float64 {
+// as 0.5, a time in the future as now. It only orders sections of one priority: protection is a rule, not a score. The
+// configuration has its defaults in place.
+func worth(c *session.Config, sec *Section, now time.Time) float64 {
 	rel, rec := 0.5, 0.5
 	if sec.Rated && !math.IsNaN(sec.Relevance) {
 		rel = min(max(sec.Relevance, 0), 1)
 	}
 	if !sec.At.IsZero() {
-		rec = math.Exp(-max(now.Sub(sec.At), 0).Hours() / 24)
+		age := max(now.Sub(sec.At), 0).Hours()
+		if c.Recency == session.HalfLife {
+			rec = math.Exp2(-age / c.HalfLife.Hours())
+		} else {
+			rec = math.Exp(-age / 24)
+		}
 	}
-	return weights[sec.Priority-Low] * rel * rec
+	return c.Weights[sec.Priority-Low] * rel * rec
 }
 
 // Protection is the reason why no pass may touch a section.
@@ -122,22 +125,21 @@ const (
 	IsNewest               // among the newest messages
 )
 
-const (
-	keepShare session.PPM = 500_000 // of Usable: what the newest messages may take
-	userShare session.PPM = 250_000 // of Usable: what the other turns of the user may take
-)
-
-// Protections returns the protection of each section. User turns are protected newest first up to userShare of the
-// usable tokens, the newest messages up to KeepLast of them and keepShare, the very newest whatever its size.
+// Protections returns the protection of each section. User turns are protected newest first up to UserCap tokens, or up
+// to UserShare of the usable tokens if UserCap is 0. The newest messages are protected up to KeepLast of them and
+// KeepShare of the usable tokens, the very newest whatever its size.
 //
-// Protection never fills the window: sections that are protected only as recent or as the user's fit below Target, beside
-// the newest message and critical, pinned and kept sections; those that do not fit are not protected. The newest user turn
-// may take what is left of the usable window.
+// If UserCap is 0, protection never fills the window: sections that are protected only as recent or as the user's fit
+// below Target, beside the newest message and critical, pinned and kept sections; those that do not fit are not
+// protected. The newest user turn may take what is left of the usable window.
 func (s State) Protections() []Protection { return s.protections(false) }
 
 // protections may let critical, pinned and kept sections give way to the newest
 // message too, oldest first, kept ones before pinned before critical ones.
 func (s *State) protections(yield bool) []Protection {
+	if s.Config.UserCap > 0 {
+		return s.cappedProtections()
+	}
 	g := s.newSharing()
 	g.own(yield)
 	g.newestUser()
@@ -149,7 +151,7 @@ func (s *State) protections(yield bool) []Protection {
 // sharing divides the usable window among the protected sections.
 type sharing struct {
 	s         *State
-	keepLast  int
+	c         session.Config
 	out       []Protection
 	byTurn    []int // newest first
 	limit     session.Thresholds
@@ -157,9 +159,9 @@ type sharing struct {
 }
 
 func (s *State) newSharing() *sharing {
-	g := &sharing{s: s, keepLast: s.Config.WithDefaults().KeepLast, out: make([]Protection, len(s.Sections)), byTurn: s.newestFirst(), limit: s.Config.Thresholds()}
+	g := &sharing{s: s, c: s.Config.WithDefaults(), out: make([]Protection, len(s.Sections)), byTurn: s.newestFirst(), limit: s.Config.Thresholds()}
 	newest := 0
-	goesIn := func(i int) bool { r := s.Sections[i].Role; return r == User || r != "" && g.keepLast > 0 }
+	goesIn := func(i int) bool { r := s.Sections[i].Role; return r == User || r != "" && g.c.KeepLast > 0 }
 	if k := slices.IndexFunc(g.byTurn, goesIn); k >= 0 {
 		i := g.byTurn[k]
 		g.out[i] = first(s.Sections[i].own(), IsNewest)
@@ -212,14 +214,14 @@ func (g *sharing) newestUser() {
 
 // newest protects the newest messages in a row, without gaps.
 func (g *sharing) newest() {
-	left, last := keepShare.Of(g.limit.Usable), 0
+	left, last := g.c.KeepShare.Of(g.limit.Usable), 0
 	for _, i := range g.byTurn {
 		sec := &g.s.Sections[i]
 		if sec.Role == "" {
 			continue
 		}
 		t := sec.Tokens()
-		if last >= g.keepLast || last > 0 && left < t || !g.give(i, IsNewest) {
+		if last >= g.c.KeepLast || last > 0 && left < t || !g.give(i, IsNewest) {
 			return
 		}
 		left -= t
@@ -229,7 +231,7 @@ func (g *sharing) newest() {
 
 // users protects user turns up to their share.
 func (g *sharing) users() {
-	left := userShare.Of(g.limit.Usable)
+	left := g.c.UserShare.Of(g.limit.Usable)
 	for _, i := range g.byTurn {
 		sec := &g.s.Sections[i]
 		if sec.Role != User {
@@ -241,6 +243,37 @@ func (g *sharing) users() {
 		}
 		left -= t
 	}
+}
+
+// cappedProtections are those where UserCap is set.
+func (s *State) cappedProtections() []Protection {
+	c := s.Config.WithDefaults()
+	out := make([]Protection, len(s.Sections))
+	userLeft, lastLeft := c.UserCap, c.KeepShare.Of(s.Config.Thresholds().Usable)
+	users, last := 0, 0
+	for _, i := range s.newestFirst() {
+		sec := &s.Sections[i]
+		out[i] = sec.own()
+		if sec.Role == "" {
+			continue
+		}
+		t := sec.Sizes[sec.Level]
+		if last < c.KeepLast && (last == 0 || lastLeft >= t) {
+			out[i] = first(out[i], IsNewest)
+			lastLeft -= t
+			last++
+		} else {
+			last = c.KeepLast // the newest in a row, no gaps
+		}
+		if sec.Role == User {
+			if users == 0 || userLeft >= t {
+				out[i] = first(out[i], IsUserTurn)
+			}
+			userLeft -= t
+			users++
+		}
+	}
+	return out
 }
 
 func first(a, b Protection) Protection {
