@@ -23,7 +23,7 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 )
 
-// cache is what a host keeps of the database on its own disk: the rows of the engine in a bbolt file, as of a record of the
+// cache is a copy of the database on the disk of a host: the rows of the engine in a bbolt file, as of a record of the
 // log, and the archive of the audit. Everything in it can be read from the server again, so nothing of it is repaired: a cache
 // that does not open, or is of another history, is thrown away.
 //

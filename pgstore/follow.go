@@ -112,7 +112,7 @@ func (l *serverLog) catchUp(ctx context.Context) error {
 	}
 }
 
-// catchUpOutside asks the server for what others committed, unless a turn of this host is open; then it gives what the turn makes
+// catchUpOutside asks the server for what others committed, unless a turn of this host is open; then it returns what the turn makes
 // durable. A turn has a group whenever the tail is free: see Release.
 func (l *serverLog) catchUpOutside(ctx context.Context) (*group, error) {
 	if err := l.lock(ctx); err != nil {

@@ -14,7 +14,7 @@ import (
 )
 
 // How hosts know of each other: each writes down how far it has come, and tells the others when it committed. Nothing depends
-// on a notification: the poll is what they rely on.
+// on a notification: they rely on the poll.
 
 const heartbeat = 5 * time.Second
 

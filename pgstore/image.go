@@ -18,7 +18,7 @@ import (
 
 // An image is the cache of a host, as files in a table: the rows, compacted, and the archive of the audit, as of a commit. A
 // host that starts begins with the newest image and follows the log behind it, so it replays little; and records that an image
-// covers may leave the server, which is how content that gc dropped or an erase took leaves it, too.
+// covers may leave the server, and with them content that gc dropped or an erase took.
 //
 //	written   by whichever host finds it due, one at a time, in one transaction        writeImage
 //	replaced  by the next; the old one goes in the same transaction

@@ -175,7 +175,7 @@ type share struct {
 	err  error
 }
 
-// fill writes the new leaves to the inbox, and gives those that only a turn can write. Callers that come while another one writes
+// fill writes the new leaves to the inbox, and returns those that only a turn can write. Callers that come while another one writes
 // share the next write; if one of them waits for the disk, all do. Whose leaf was written by another caller returns at once: with a
 // mutex, where it queued for its turn to find that out, it waited for writes that came later, and eight readers took ten times as long.
 func (l *serverLog) fill() (rest []*leaf, err error) {
@@ -229,7 +229,7 @@ func (l *serverLog) fillShared() (rest []*leaf, err error) {
 	return append(rest, out...), nil
 }
 
-// unwritten marks the new leaves as being written, says whether somebody waits until they are on the disk, and gives the leaves that
+// unwritten marks the new leaves as being written, reports whether somebody waits until they are on the disk, and returns the leaves that
 // the inbox may not have, which only a turn can write.
 func (l *serverLog) unwritten() (out, rest []*leaf, sync bool) {
 	l.mu.Lock()

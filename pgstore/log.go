@@ -88,7 +88,7 @@ func (p position) next(kind engine.Kind, body []byte) position {
 	return n
 }
 
-// group is what is made durable together. done is closed when it is, or when it is lost; or when nobody will know, which err says.
+// group collects commits that become durable together. done is closed when they are, when they are lost, or when nobody can know, as err reports.
 type group struct {
 	done    chan struct{}
 	err     error // set before done is closed

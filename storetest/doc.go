@@ -1,7 +1,7 @@
 // Package storetest checks a store against the contract of store.Store: Run is the suite, Memory is a reference store that
 // is the contract in code.
 //
-// Whoever writes a store gives Run a Factory and starts from the sentence of the test that fails. The suite asks a store
+// To write a store, pass a Factory to Run and start from the sentence of the test that fails. The suite asks a store
 // through the interface only.
 //
 // Memory has some 1,450 lines, to be read in this order; each file needs only the ones before it.
@@ -24,7 +24,7 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// Config is what a store is told when its database is made.
+// Config has the settings with which a store makes its database.
 type Config struct {
 	Now   func() time.Time // nil: the system's clock
 	Rand  io.Reader        // nil: the system's randomness. It is read by one goroutine at a time

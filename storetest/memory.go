@@ -24,7 +24,7 @@ import (
 var ErrNoFile = errors.New("storetest: the reference store has no file to copy")
 
 // Memory is the reference store: the contract of store.Store in code, without an engine and without files. It is slow on
-// purpose, and made for reading beside the interface. Its methods are those of store.Store.
+// purpose, and made for reading beside the interface. Its methods implement store.Store.
 //
 // It keeps every version of every artefact in the order of their commits, and works out from that list what is current, what
 // supersedes what, and what words and vectors find. A read as of an LSN leaves out the versions of later commits. One call
@@ -40,7 +40,7 @@ type Memory struct {
 	holds  map[store.Ticket]store.Moment
 }
 
-// database is what outlives a handle, as files do. mu guards all of it that changes.
+// database outlives a handle, as files do. mu guards all of it that changes.
 type database struct {
 	mu       sync.Mutex
 	cfg      Config
@@ -61,7 +61,7 @@ type database struct {
 	ticket   store.Ticket // given last
 }
 
-// name is what has an id, or a group its name, in a scope.
+// name is the id of an artefact, or the name of a group, in a scope.
 type name struct{ scope, id string }
 
 // page is a page version.
@@ -114,7 +114,7 @@ func NewMemory(cfg Config) (*Memory, error) {
 
 func open(d *database) *Memory { return &Memory{database: d, holds: map[store.Ticket]store.Moment{}} }
 
-// Reopen gives another handle to the same database; the old one is closed, whatever it was doing.
+// Reopen returns another handle to the same database; the old one is closed, whatever it was doing.
 func (m *Memory) Reopen() *Memory {
 	_ = m.Close()
 	return open(m.database)
@@ -128,7 +128,7 @@ func (m *Memory) Close() error {
 	return nil
 }
 
-// call gives fn the database as it is, unless the handle is closed or ctx has ended. One call runs at a time, so each is one
+// call passes the database as it is to fn, unless the handle is closed or ctx has ended. One call runs at a time, so each is one
 // snapshot. The answer is a copy: callers share no memory with the store.
 func call[T any](ctx context.Context, m *Memory, fn func(v view) (T, error)) (T, error) {
 	m.mu.Lock()
@@ -368,7 +368,7 @@ func (v view) artefacts() (all []*store.Head) {
 	return all
 }
 
-// current are those of artefacts that are not deleted.
+// current returns the heads of artefacts that are not deleted.
 func (v view) current() []*store.Head {
 	return slices.DeleteFunc(v.artefacts(), func(h *store.Head) bool { return !format.Live(h) })
 }

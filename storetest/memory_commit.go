@@ -17,7 +17,7 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// commit is a commit that is being made: its batch, its outcome and its leaf. Its view is that of the commit before, also
+// commit is a commit that is being made: its batch, its outcome and its leaf. Its view stays that of its predecessor
 // while versions are written.
 type commit struct {
 	view
@@ -61,7 +61,7 @@ func (v view) commit(b *store.Batch) (store.Outcome, error) {
 	return c.out, c.end()
 }
 
-// known refuses what is no batch, and gives the outcome of one that was committed before. A review takes over what the held
+// known refuses an invalid batch, and returns the outcome of one that was committed before. A review takes over what the held
 // batch wanted; one that decides what was decided before has that outcome.
 func (v view) known(b *store.Batch) (*store.Outcome, error) {
 	if err := format.Admit(b); err != nil {
@@ -303,7 +303,7 @@ func (c *commit) carry(carried *store.Carried) {
 	c.add(h)
 }
 
-// number gives a version of the commit its numbers. The pages of one artefact are neighbours, too.
+// number assigns its numbers to a version of the commit. The pages of one artefact are neighbours, too.
 func (c *commit) number(h *store.Head, pages int) {
 	h.LSN, h.Art, h.GroupNum = c.out.LSN, numberOf(c.arts, nameOf(h)), 0
 	numberOf(c.scopes, h.Scope)
@@ -322,7 +322,7 @@ func numberOf[T comparable](numbers map[T]uint64, name T) uint64 {
 	return numbers[name]
 }
 
-// newPage gives a page of a version a number.
+// newPage assigns a number to a page of a version.
 func (c *commit) newPage(h *store.Head, i int, r *store.PageRow, text string) {
 	r.Num, r.LSN = uint64(len(c.pages))+1, h.LSN
 	c.pages = append(c.pages, &page{num: r.Num, first: *h, text: text, vecs: map[string][]float32{}, gone: h.Gone})
@@ -368,7 +368,7 @@ func (d *database) leave(leaf *manifest.Record) error {
 	return err
 }
 
-// question is the text that a leaf was asked, if it is that of the digest.
+// question returns the text of a leaf's question if the digest matches.
 func (d *database) question(_ context.Context, leaf *manifest.Record) (string, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -71,8 +71,8 @@ func (v view) collect(job *store.GCJob, holds map[store.Ticket]store.Moment, pla
 	return rep, c.end()
 }
 
-// names is what keeps versions from gc: what live artefacts were made from, what rows of state name, and what batches that
-// wait for review were written from.
+// names lists references that keep versions from gc: the sources of live artefacts, references in state rows, and the sources
+// of batches that wait for review.
 func (v view) names() format.Names {
 	names := format.NewNames()
 	for _, h := range v.current() {

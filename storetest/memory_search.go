@@ -43,7 +43,7 @@ func (s search) Resolve(num uint64) (uint64, bool) {
 // Alone is never sure that a page has no neighbours.
 func (s search) Alone(uint64) bool { return false }
 
-// Group gives the group of a page, and its place in it.
+// Group returns the group of a page, and its place in it.
 func (s search) Group(num uint64) (uint64, int) {
 	g := s.at(nameOf(s.page(num).head), 0).GroupNum
 	if at := slices.Index(s.members(g), s.page(num)); at >= 0 {
@@ -171,7 +171,7 @@ func (s search) nearest(shown []store.Candidate) map[uint64]bool {
 	return near
 }
 
-// cosine is that of a page's vector; nil: none is asked for, it has none of this length, or one of the two points nowhere.
+// cosine returns the cosine of a page's vector; nil: none is asked for, it has none of this length, or one of the two points nowhere.
 func (s search) cosine(num uint64) *float64 {
 	if s.q.Near == nil || len(s.page(num).vecs[s.q.Near.Model]) != len(s.q.Near.Vector) {
 		return nil
@@ -188,7 +188,7 @@ func (s search) cosine(num uint64) *float64 {
 	return &c
 }
 
-// beside is what the neighbours of a page lend it of their cosines.
+// beside returns the share of their cosines that neighbours lend a page.
 func (s search) beside(num uint64) (most float64) {
 	group, pos := s.Group(num)
 	for by, share := range map[int]float64{-2: format.LendAfter, -1: format.LendNext, 1: format.LendNext, 2: format.LendAfter} {

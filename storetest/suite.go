@@ -58,7 +58,7 @@ func contract() (all []clause) {
 	return all
 }
 
-// bench is what a clause works on: a database of its own, a clock that moves when it is told to, and names of few words.
+// bench is the world of a clause: a database of its own, a clock that moves when it is told to, and names of few words.
 type bench struct {
 	testing.TB
 	ctx  context.Context
@@ -73,7 +73,7 @@ const scope = "acme/support"
 
 var chain = store.Scopes{scope, "acme"}
 
-// Rows under these prefixes are those of a pipeline: the first names pages, the second serves only the past.
+// Rows under these prefixes belong to a pipeline: the first names pages, the second serves only the past.
 const (
 	namesPages = "names/"
 	pastOnly   = "past/"
@@ -196,7 +196,7 @@ func (b *bench) text(id string) string {
 	return got.Text
 }
 
-// seen is what a model saw of an artefact.
+// seen returns the pages of an artefact as a model saw them.
 func (b *bench) seen(id string) store.Seen {
 	l := b.find(id)
 	return store.Seen{Scope: l.Scope, ID: id, Page: 1, Num: l.Pages[0].Num}

@@ -11,7 +11,7 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// edges are what two implementations can do differently without anybody noticing for a long time. Each is a sentence of
+// edges are cases in which two implementations can differ without anybody noticing for a long time. Each is a sentence of
 // the package comment of store.
 var edges = []clause{
 	{"Arguments", "an argument without what its call needs is an InvalidError, and whatever else an argument is, no call panics or harms the database", checkArguments},
@@ -185,7 +185,7 @@ func checkStatsAsOf(b *bench) {
 	require.Equal(b, now.Stats, past.Stats)
 }
 
-// leftOut is what a question says of a reason.
+// leftOut returns the answer's record of pages that a reason excluded.
 func (b *bench) leftOut(q store.CandidateQuery, reason string) store.Excluded {
 	b.Helper()
 	out, err := b.st.Candidates(b.ctx, q)

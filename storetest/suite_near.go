@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// embed gives the first page of an artefact a vector by the model m.
+// embed stores a vector by the model m for the first page of an artefact.
 func (b *bench) embed(id string, v ...float32) {
 	b.Helper()
 	require.NoError(b, b.st.PutVectors(b.ctx, "m", []uint64{b.find(id).Pages[0].Num}, [][]float32{v}))

@@ -156,7 +156,7 @@ func (m *Model) Model() string { return m.name }
 func (m *Model) Dimensions() int { return m.dims }
 
 // Embed returns the vector of each text, in order. A text of which the vocabulary knows nothing gets zeros. The only error
-// is that of the context.
+// is ctx.Err().
 func (m *Model) Embed(ctx context.Context, texts []string) ([][]float32, error) {
 	out := make([][]float32, len(texts))
 	for i, t := range texts {

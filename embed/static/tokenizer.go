@@ -11,7 +11,7 @@ import (
 )
 
 // Tokenizers as tokenizer.json describes them, as far as static models have them: WordPiece over words that are cut as BERT
-// cuts them. Other kinds (BPE, Unigram) are refused by name, since half a tokenizer gives vectors that mean nothing.
+// cuts them. Other kinds (BPE, Unigram) are refused by name, since half a tokenizer would make vectors that mean nothing.
 
 type tokenizer struct {
 	vocabulary map[string]int

@@ -1,4 +1,4 @@
-// Package dbtest gives tests a database that checks itself: when a test ends, the files it left are opened again and
+// Package dbtest provides databases that check themselves: when a test ends, the files it left are opened again and
 // every invariant is walked, and when the test or that walk fails the files are kept and their place is printed.
 //
 // It does not import the root package, so that the root's own tests can use it: what it needs to know is given.
@@ -25,7 +25,7 @@ func CollectLess() {
 	}
 }
 
-// Checker is the operator's access to a database; P is what its check reports.
+// Checker is the operator's access to a database; its check reports problems of type P.
 type Checker[P any] interface {
 	Check(ctx context.Context, progress func(what string, done, total uint64)) ([]P, error)
 }

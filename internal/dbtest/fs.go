@@ -91,13 +91,13 @@ type inode struct {
 	pending []change
 }
 
-// image is what a file holds.
+// image is the content of a file.
 type image struct {
 	b      []byte
 	shared bool // others have the array too: copied before the first change
 }
 
-// share gives the image to one more.
+// share returns the image for one more owner, who must not write to it.
 func (im *image) share() image {
 	im.shared = true
 	return *im

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// NoLeaks runs the tests of a package and ends the process; it is what TestMain does last. Tests that leave a goroutine fail: find is
+// NoLeaks runs the tests of a package and ends the process; TestMain calls it last. Tests that leave a goroutine fail: find is
 // goleak.Find. This package does not import it, or every module of the repository that uses this one would need it.
 func NoLeaks(m *testing.M, find func() error) {
 	code := m.Run()

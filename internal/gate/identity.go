@@ -48,8 +48,8 @@ func unseen(r rune) bool {
 	return unicode.In(r, unicode.C, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) || r == '\u2800'
 }
 
-// FoldName is what two spellings of one name have in common: NFKC, then case folding, without what shows nothing, blanks as
-// one space.
+// FoldName maps all spellings of one name to the same text: NFKC, then case folding, without characters that show nothing,
+// blanks as one space.
 func FoldName(s string) string {
 	if isFolded(s) {
 		return s
@@ -60,8 +60,8 @@ func FoldName(s string) string {
 	return fold(s)
 }
 
-// isFolded says that a name is what FoldName would make of it, as most are: printable ASCII without capitals, its blanks single
-// and inside. It spares each commit some copies of its names.
+// isFolded reports whether FoldName would return the name unchanged, as most names: printable ASCII without capitals, its
+// blanks single and inside. It spares each commit some copies of its names.
 func isFolded(s string) bool {
 	blank := true // before the name, and behind a blank
 	for i := range len(s) {
@@ -132,8 +132,8 @@ func CheckName(field, s string) error {
 	return nil
 }
 
-// skeleton is what a name looks like: letters of other scripts that pass for Latin ones become those. It decides nothing
-// by itself: look-alikes are shown.
+// skeleton replaces letters of other scripts that pass for Latin ones by those. It decides nothing by itself: look-alikes
+// are shown.
 func skeleton(s string) string {
 	s = norm.NFD.String(FoldName(s))
 	var b strings.Builder

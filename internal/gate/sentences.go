@@ -325,7 +325,7 @@ var (
 	supposing = set(`suppose supposing imagine pretend assume assuming hypothetically opposite fiction story roleplay role-play`)
 )
 
-// elsewhere reports whether what follows a sentence of the user is what others say, or what is only supposed.
+// elsewhere reports whether the text after a sentence of the user quotes others, or only supposes something.
 func elsewhere(text string) bool {
 	words := labelWords(text)
 	for i, w := range words {

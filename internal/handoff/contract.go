@@ -88,8 +88,8 @@ func quotable(r rune) rune {
 
 var contractName = prose.Expression(`^[a-z][a-z0-9]*(-[a-z0-9]+)+$`)
 
-// reservedNames are those the contract itself or the interpreter's session pack
-// gives a meaning. Reserved words proper have no hyphen, and every name has one.
+// reservedNames have a meaning in the contract itself or in the interpreter's session
+// pack. Reserved words proper have no hyphen, and every name has one.
 var reservedNames = []string{
 	"retained-blocks", "paged-blocks", "evicted-blocks", "last-pager-pass", "source-state", "claim-basis",
 	"tracked-decisions", "open-questions", "session-corrections", "handoff-state",

@@ -1,4 +1,4 @@
-// Package listing turns a read that gives a part of a list at a time into a sequence for range.
+// Package listing turns a read that returns one part of a list at a time into a sequence for range.
 package listing
 
 import (
@@ -7,7 +7,7 @@ import (
 	"iter"
 )
 
-// All ranges over a list that read gives in parts, from start on. Read returns a part, the place of the next part, and
+// All ranges over a list that read returns in parts, from start on. Read returns a part, the place of the next part, and
 // whether there is one.
 //
 // An error is yielded once, as the last pair, with the zero value. If read returns an error and says that there is a

@@ -31,7 +31,7 @@ func extract(text string, an *lexical.Analyzer, question string) [][2]uint32 {
 	return PartsOf(text, an).Extract(QuestionTerms(an, question), len(text))
 }
 
-// Parts are what a cut needs of a text whatever is asked: its sentences, and how much each is what the text turns around.
+// Parts keeps what an extract needs of a text for any question: its sentences, and how central each is to the text.
 // They are made once for a page in memory. QuestionTerms are kept as hashes: nothing is asked of them but whether two are one.
 type Parts struct {
 	sentences [][2]uint32
@@ -192,7 +192,7 @@ func JoinRanges(sentences [][2]uint32, take []int) [][2]uint32 {
 
 // sentenceRanges parts a text into sentences; joined they are the text. A sentence ends after . ! ? … and what closes it,
 // before white space, unless the dot belongs to an abbreviation, an initial or a number of a list; and at the end of a
-// line, which keeps list items, table rows and code lines apart. Code (fenced, or indented by four) is parted by lines
+// line, which keeps list items, table rows and code lines apart. Code (fenced, or indented by four) is split at line ends
 // only. Blank lines go with the sentence before, at the
 // beginning with the one after.
 func sentenceRanges(text string) [][2]uint32 {

@@ -153,7 +153,7 @@ func base64Char(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '+' || c == '/'
 }
 
-// Trim drops lines that carry little: lines that repeat the one before, runs of blank lines, and log lines that
+// Trim drops lines that carry little: lines that repeat their predecessor, runs of blank lines, and log lines that
 // report no failure. A note in their place says what was dropped. A text that would not get shorter is returned
 // unchanged.
 func Trim(text string) string {

@@ -58,7 +58,7 @@ func Within(n, limit int, cost func(int) int) int {
 }
 
 // Terms returns the tokens of keywords or sentences, by the rule of TokenSet, sorted and distinct. It leaves stop words
-// out unless there is nothing else. hashes are those of the tokens, sorted and distinct.
+// out unless there is nothing else. hashes has the hashes of the tokens, sorted and distinct.
 func Terms(texts ...string) (terms []string, hashes []uint64) {
 	for _, t := range texts {
 		terms = append(terms, words(t)...)

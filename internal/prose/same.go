@@ -20,7 +20,7 @@ const (
 )
 
 // Sketch finds texts that may be alike: such two share a number in one place of it, nearly always (of 40 words behind a
-// header of 12 all but one in a thousand; without a header always). The zero Sketch is that of a text too short to
+// header of 12 all but one in a thousand; without a header always). The zero Sketch belongs to a text too short to
 // repeat another.
 type Sketch struct {
 	parts [samples]uint64

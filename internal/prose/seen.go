@@ -71,8 +71,8 @@ func (s *Seen[T]) grow() {
 	}
 }
 
-// First gives, of the texts that meet the sketch and are the same by the caller's measure, the one that was added first. It
-// compares the newest mostCompared of those that meet.
+// First returns the text that was added first of those that meet the sketch and are the same by the caller's measure. It
+// compares the newest mostCompared texts that meet it.
 func (s *Seen[T]) First(sketch *Sketch, same func(T) bool) (of T, found bool) {
 	if len(s.links) == 0 {
 		return of, false

@@ -154,8 +154,8 @@ func unspaced(r rune) bool {
 		unicode.Thai, unicode.Lao, unicode.Khmer, unicode.Myanmar)
 }
 
-// Lower lower-cases as Python's str.lower does, which is what the reference
-// pager compares with. It differs from strings.ToLower in two places: dotted
+// Lower lower-cases as Python's str.lower does, because the reference
+// pager compares such texts. It differs from strings.ToLower in two places: dotted
 // capital I (U+0130) becomes two characters, and a capital sigma at the end of
 // a word becomes the final form. Bytes that are not UTF-8 (a lone surrogate
 // from a JSON escape) stay as they are.

@@ -119,7 +119,7 @@ func (f *Finder) take(s *Set, q *Question, at int, v *Visible) {
 }
 
 // closest computes the cosines of those whose codes are nearest, of those whose signs are, until enough are shown or none is
-// left. Each round takes twice as many as the one before, since it scans anew.
+// left. Each round takes twice as many as the last, since it scans anew.
 func (f *Finder) closest(sets []*Set, q *Question, total, enough int, v *Visible) {
 	left := max(total/share, refined, 2*enough)
 	for from := 0; from < q.limit() && len(f.hits) < enough; left *= 2 {

@@ -11,7 +11,7 @@ import (
 	"github.com/ctxpage/ctxpage/session"
 )
 
-// Planning a pass of the watcher. It reads metadata only and changes nothing; the same state at the same time gives the
+// Planning a pass of the watcher. It reads metadata only and changes nothing; the same state at the same time has the
 // same plan.
 //
 // 	candidates ─▶ eight bins: priority × low value or not ─▶ each bin is sorted when it is reached

@@ -78,7 +78,7 @@ func (c *counter) Name() string { return c.name }
 func (c *counter) Label() token.Label { return token.Exact }
 
 // Count takes text as it is: markers of special tokens in it are ordinary text. A byte that is not UTF-8 counts as the
-// replacement character, which is what JSON makes of it on its way to the model.
+// replacement character, as JSON encodes it on its way to the model.
 func (c *counter) Count(text string) int {
 	if text == "" {
 		return 0

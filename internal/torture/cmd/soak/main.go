@@ -105,7 +105,7 @@ func (w *work) finish() error {
 	return errors.Join(err, w.db.Close())
 }
 
-// run works until the time is over. It gives the size of the file after each run of gc.
+// run works until the time is over. It returns the size of the file after each run of gc.
 func (w *work) run(ctx context.Context) (sizes []int64, err error) {
 	begin := time.Now()
 	next := begin.Add(*every)
