@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/ctxpage/ctxpage/internal/freshness"
 	"github.com/ctxpage/ctxpage/internal/triage"
@@ -64,7 +63,7 @@ func (a *assembling) ahead(ctx context.Context) error {
 // settleFiles looks at files and brings their artefacts up to date.
 func (a *assembling) settleFiles(ctx context.Context, files []freshness.File) error {
 	a.sweep = a.s.db.checker.BeginSweep()
-	changed, unasked := a.s.view.LookAt(ctx, files, time.Duration(a.q.Check), a.now, a.sweep)
+	changed, unasked := a.s.view.LookAt(ctx, files, a.q.Check, a.now, a.sweep)
 	a.unprobed = unasked
 	if err := ctx.Err(); err != nil {
 		return err
@@ -103,7 +102,7 @@ func (a *assembling) settleChanged(ctx context.Context, files []freshness.File, 
 			heads = append(heads, loaded[i].Head)
 		}
 	}
-	found := a.s.view.Freshen(ctx, heads, time.Duration(a.q.Check))
+	found := a.s.view.Freshen(ctx, heads, a.q.Check)
 	if err := ctx.Err(); err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@ package ctxpage
 import (
 	"io"
 
-	"github.com/ctxpage/ctxpage/internal/budget"
 	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/internal/portable"
 	"github.com/ctxpage/ctxpage/internal/rendering"
@@ -17,16 +16,9 @@ type (
 	Artefact       = store.Artefact           // what a caller puts; stored as one or more pages
 	Ref            = store.Ref                // names an artefact, a page of it, or a version of either
 	Filter         = store.Filter             // restricts a read to artefacts with given properties
-	Overflow       = budget.Overflow          // what happens when not all winners fit (Query.Overflow)
 	ExportOptions  = portable.ExportOptions   // what Admin.Export writes
 	ImportOptions  = portable.ImportOptions   // what Admin.Import takes
 	SalvageOptions = filestore.SalvageOptions // how Salvage copies
-)
-
-// What happens when not all winners fit: fill up with the best, or step down for all at once.
-const (
-	Fill   Overflow = budget.Fill
-	Ladder Overflow = budget.Ladder
 )
 
 // ErrReplay is matched by the error of a past assembly that does not render to the recorded bytes. All other errors are in

@@ -130,9 +130,8 @@ func (s *Scope) appending(c *conversation.Conversation, action string) *appendin
 
 // begin begins the transaction of n turns.
 func (a *appending) begin(n int) (err error) {
-	if a.tx, err = a.s.newTxn(nil); err == nil {
-		a.tx.managed, a.refs = true, make([]Ref, n)
-	}
+	a.tx, err = a.s.vouched()
+	a.refs = make([]Ref, n)
 	return err
 }
 

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ctxpage/ctxpage/internal/budget"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/render"
@@ -157,7 +156,7 @@ func (k *converser) ask() {
 	q := Query{
 		Text: k.any("question", "what did the disk check say?", "which worker was replaced", "zebra", ""), Session: k.chat.ID(), Check: CheckNever,
 		Budget: rapid.SampledFrom([]int{0, 150, 400, 1000, 4000, 60000}).Draw(k.rt, "budget"), TopK: rapid.SampledFrom([]int{0, 0, 1, 5}).Draw(k.rt, "top"),
-		Overflow: rapid.SampledFrom([]budget.Overflow{budget.Fill, budget.Fill, budget.Ladder}).Draw(k.rt, "overflow"),
+		Ladder: rapid.SampledFrom([]bool{false, false, true}).Draw(k.rt, "ladder"),
 	}
 	w := must(k.chat.Inspect(ctx))(k.rt)
 	if q.Budget == 0 && w.Limits == nil {
@@ -188,7 +187,7 @@ func (k *converser) ask() {
 		expired[l.Ref.ID] = l.Reason == triage.Expired
 		require.False(k.rt, slices.Contains(k.ids, l.Ref.ID) && l.Reason == triage.Duplicate, "%s: %s", l.Ref, l.Reason)
 	}
-	if q.AsOf == 0 && q.Budget >= 400 && k.last != "" && q.Overflow == budget.Fill && k.newestIsThere(&w.Window) {
+	if q.AsOf == 0 && q.Budget >= 400 && k.last != "" && !q.Ladder && k.newestIsThere(&w.Window) {
 		require.True(k.rt, in[k.last], "the newest user turn %s: %v", k.last, a.Left)
 	}
 	if q.AsOf == 0 && q.Budget >= 60000 && q.Reserve == 0 && w.Limits != nil && w.InForce == 0 { // turns that a pass has judged compete by its scores
@@ -410,7 +409,7 @@ func TestBlockTokensAddUp(t *testing.T) {
 		must(s.Put(ctx, Artefact{ID: fmt.Sprint("fact-", i), Text: fmt.Sprintf("Shelf %d has <b>%d</b> jars of jam.", i, i)}))(t)
 	}
 	must(chat.Append(ctx, Turn{Role: "user", Text: "How much jam is on the shelf?"}))(t)
-	for _, q := range []Query{{Budget: 4000}, {Budget: 700}, {Budget: 2000, Session: chat.ID()}, {Budget: 900, Charge: ChargeContents}} {
+	for _, q := range []Query{{Budget: 4000}, {Budget: 700}, {Budget: 2000, Session: chat.ID()}, {Budget: 900, ContentsOnly: true}} {
 		q.Text = "jars of jam on a shelf"
 		a := must(s.Assemble(ctx, q))(t)
 		sum := 0

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/conversation"
@@ -57,7 +56,7 @@ func (s *Scope) Assemble(ctx context.Context, q Query) (*Assembly, error) {
 func (tx *Txn) Assemble(ctx context.Context, q Query) (*Assembly, error) {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
-	if tx.state == txnDone {
+	if tx.done {
 		return nil, store.ErrTxnDone
 	}
 	release, err := tx.s.takeTrace(ctx, q.Trace)
@@ -192,7 +191,7 @@ func (a *assembling) askFor() (cq store.CandidateQuery, err error) {
 	weights.Fill = true
 	cq = store.CandidateQuery{
 		Scopes: a.s.chain, Terms: a.terms, Dates: lexical.DatesOf(a.q.Text), Kinds: a.q.Kinds, Floor: a.q.Floor, Session: a.q.Session, Now: a.now, AsOf: a.q.AsOf,
-		K: a.widen(a.q.TopK + DefaultTopK), Recent: recentTail, Newest: preset.Keep, Weights: &weights, Filter: &a.q.Filter,
+		K: a.widen(a.q.TopK + defaultTopK), Recent: recentTail, Newest: preset.Keep, Weights: &weights, Filter: &a.q.Filter,
 	}
 	if a.tx != nil {
 		cq.Mask = a.tx.mask()
@@ -239,7 +238,7 @@ func (a *assembling) propose(ctx context.Context) (err error) {
 func (a *assembling) directivesThere() error {
 	for _, e := range a.cands.Excluded {
 		for i := range e.Nearest {
-			if c := &e.Nearest[i]; e.Reason == triage.Damaged && c.Ref.ID == DirectivesID {
+			if c := &e.Nearest[i]; e.Reason == triage.Damaged && c.Ref.ID == directivelog.PageID {
 				return &store.CorruptError{File: a.s.db.path, Err: fmt.Errorf("directives of %s: their row is not the one that was committed", c.Ref.Scope), Hint: store.HintSalvage}
 			}
 		}
@@ -428,7 +427,7 @@ func (a *assembling) load(ctx context.Context, keys []store.PageKey, at []int) e
 		switch {
 		case frames[j] != nil:
 			it.frame, it.head, it.page, it.text = frames[j], frames[j].head, frames[j].page, frames[j].text
-		case directivelog.IsPage(it.cand.Kind, it.cand.Ref.ID), it.cand.Ref.ID == DirectivesID && errors.Is(errs[j], store.ErrCorrupt):
+		case directivelog.IsPage(it.cand.Kind, it.cand.Ref.ID), it.cand.Ref.ID == directivelog.PageID && errors.Is(errs[j], store.ErrCorrupt):
 			return fmt.Errorf("ctxpage: directives of %s: %w", it.cand.Ref.Scope, errs[j])
 		case errors.Is(errs[j], store.ErrCorrupt):
 			it.reason = triage.Damaged
@@ -446,7 +445,7 @@ func (a *assembling) freshen(ctx context.Context, at []int) error {
 	if len(heads) == 0 {
 		return ctx.Err()
 	}
-	found, wrote := a.s.view.BringUpToDate(ctx, heads, time.Duration(a.q.Check))
+	found, wrote := a.s.view.BringUpToDate(ctx, heads, a.q.Check)
 	if err := ctx.Err(); err != nil {
 		return err // the caller gave up: that sources did not answer in time says nothing about them
 	}

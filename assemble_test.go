@@ -81,7 +81,7 @@ func TestBudgetIsNeverExceeded(t *testing.T) {
 		for range 3 {
 			q := Query{
 				Text: words(rapid.IntRange(0, 99).Draw(rt, "question"), 4), Budget: rapid.IntRange(1, 3000).Draw(rt, "budget"),
-				Overflow: rapid.SampledFrom([]budget.Overflow{budget.Fill, budget.Ladder}).Draw(rt, "overflow"), TopK: rapid.IntRange(0, 9).Draw(rt, "k"),
+				Ladder: rapid.Bool().Draw(rt, "ladder"), TopK: rapid.IntRange(0, 9).Draw(rt, "k"),
 				Session: rapid.SampledFrom([]string{"", "chat"}).Draw(rt, "session"), Preset: rapid.SampledFrom([]string{"", "START"}).Draw(rt, "preset"),
 			}
 			q.Reserve = rapid.IntRange(0, q.Budget-1).Draw(rt, "reserve") / 2
@@ -236,7 +236,7 @@ func TestReplay(t *testing.T) {
 	}
 	var past []*Assembly
 	for _, q := range []Query{
-		{Text: "zebra", Budget: 2000}, {Text: "zebra", Budget: 420, Session: "chat"}, {Text: "zebra", Budget: 420, Overflow: budget.Ladder},
+		{Text: "zebra", Budget: 2000}, {Text: "zebra", Budget: 420, Session: "chat"}, {Text: "zebra", Budget: 420, Ladder: true},
 		{Text: "zebra", Budget: 330}, {Text: "nothing", Budget: 260, Preset: "START"},
 	} {
 		past = append(past, assemble(t, s, q))

@@ -47,7 +47,7 @@ type Verdict struct {
 func (tx *Txn) Commit(ctx context.Context, v Verdict) error {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
-	if tx.state == txnDone || tx.managed {
+	if tx.done || tx.managed {
 		return store.ErrTxnDone
 	}
 	if err := tx.whole(); err != nil {
@@ -128,8 +128,8 @@ func (tx *Txn) touches(ctx context.Context, b *store.Batch) error {
 		return nil
 	}
 	keys := make([]store.PageKey, 0, len(tx.saw))
-	for _, k := range tx.slots() {
-		keys = append(keys, store.PageKey{Num: tx.saw[k].Num})
+	for _, c := range tx.context() {
+		keys = append(keys, store.PageKey{Num: c.Num})
 	}
 	loaded, err := tx.s.db.store.Load(ctx, tx.s.chain, keys, store.WantHead)
 	if err != nil {
@@ -201,7 +201,7 @@ func (tx *Txn) finish(ctx context.Context, b store.Batch) error {
 func (tx *Txn) Rollback() error {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
-	if tx.state == txnDone || tx.managed {
+	if tx.done || tx.managed {
 		return store.ErrTxnDone
 	}
 	tx.end()

@@ -226,12 +226,8 @@ func (a *assembling) keepSummaries(ctx context.Context, by Summarizer, asked []*
 	if len(puts) == 0 {
 		return
 	}
-	id, err := a.s.db.newID()
-	if err != nil {
-		return
-	}
-	_, err = a.s.db.store.Commit(ctx, store.Batch{
-		ID: id, Trace: a.q.Trace, Scope: a.s.name, Actor: "summarizer", Now: a.s.db.opts.Clock(), OnStale: store.AllowStale, Puts: puts,
+	_, err := a.s.db.commit(ctx, store.Batch{
+		Trace: a.q.Trace, Scope: a.s.name, Actor: "summarizer", OnStale: store.AllowStale, Puts: puts,
 		Leaf: manifest.Record{Type: manifest.TypeCommit, Action: actionSummary, By: by.Name(), Reason: "made in an assembly"},
 	})
 	if err != nil { // the context does without them; a store that cannot write fails at the manifest
@@ -257,12 +253,8 @@ func (a *assembling) standIn(ctx context.Context, it *item, id string) {
 
 // free reports whether a summary may be stored under an id: no artefact of the host has it.
 func (a *assembling) free(ctx context.Context, id string) bool {
-	l, err := a.s.db.store.Resolve(ctx, a.s.chain[:1], Ref{ID: id})
-	if err != nil {
-		return errors.Is(err, store.ErrNotFound)
-	}
-	loaded, err := a.s.db.store.Load(ctx, a.s.chain[:1], l.Pages[:1], store.WantHead)
-	return err == nil && loaded[0].Err == nil && loaded[0].Head.Kind == store.KindSummary
+	h, _, err := a.s.db.headOf(ctx, a.s.chain[:1], Ref{ID: id})
+	return errors.Is(err, store.ErrNotFound) || err == nil && h.Kind == store.KindSummary
 }
 
 // summaryArtefact is a summary as it is stored: in the scope that made it, with at most the trust of its page and of

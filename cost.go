@@ -7,19 +7,19 @@ import (
 )
 
 // What a page costs in a context. A cost includes header, fence and escapes, because the budget is a promise on the
-// rendered text; ChargeContents counts the text alone. A whole page always costs the same, so its frame keeps the cost,
+// rendered text; Query.ContentsOnly counts the text alone. A whole page always costs the same, so its frame keeps the cost,
 // one for its form as a page and one for its form as a turn, whose headers differ. Other forms, and counters of a query, count
 // at each use.
 
 // cost returns what a page takes, from its frame if it was counted before.
 func (a *assembling) cost(it *item, text string) int {
-	if it.continues() && a.q.Charge != ChargeContents && text == it.text && it.fixed() == manifest.FormFull && !it.stale {
+	if it.continues() && !a.q.ContentsOnly && text == it.text && it.fixed() == manifest.FormFull && !it.stale {
 		if render.Escape(text) != text {
 			return a.counter.Count(render.Escape(text)) + 1
 		}
 		return tokens(a.counter, it.head, it.page, text) + 1
 	}
-	if it.frame == nil || a.foreign || it.stale || it.form != manifest.FormFull || it.fixed() != manifest.FormFull || a.q.Charge == ChargeContents || text != it.text {
+	if it.frame == nil || a.foreign || it.stale || it.form != manifest.FormFull || it.fixed() != manifest.FormFull || a.q.ContentsOnly || text != it.text {
 		return a.count(it, text)
 	}
 	kept := &it.frame.cost
@@ -42,7 +42,7 @@ func (it *item) continues() bool {
 // count counts a page. For a text that needs no escapes it uses the stored count and counts only the header.
 func (a *assembling) count(it *item, text string) int {
 	count := a.counter.Count
-	if a.q.Charge == ChargeContents {
+	if a.q.ContentsOnly {
 		if text == it.text && it.fixed() == manifest.FormFull {
 			return tokens(a.counter, it.head, it.page, text)
 		}

@@ -132,6 +132,31 @@ func (db *DB) append(ctx context.Context, leaves []*manifest.Record) error {
 // newID makes a ULID from the clock and the randomness of Options, so that a test decides every id.
 func (db *DB) newID() (ulid.ULID, error) { return store.NewID(db.opts.Clock(), db.opts.Rand) }
 
+// commit commits a batch of the database's own, under a new id and at the time of the clock.
+func (db *DB) commit(ctx context.Context, b store.Batch) (_ store.Outcome, err error) {
+	if b.ID, err = db.newID(); err != nil {
+		return store.Outcome{}, err
+	}
+	b.Now = db.opts.Clock()
+	return db.store.Commit(ctx, b)
+}
+
+// headOf resolves a reference and loads the head of its version.
+func (db *DB) headOf(ctx context.Context, scopes store.Scopes, ref Ref) (*store.Head, store.Located, error) {
+	l, err := db.store.Resolve(ctx, scopes, ref)
+	if err != nil {
+		return nil, l, err
+	}
+	loaded, err := db.store.Load(ctx, scopes, l.Pages[:1], store.WantHead)
+	if err == nil {
+		err = loaded[0].Err
+	}
+	if err != nil {
+		return nil, l, err
+	}
+	return loaded[0].Head, l, nil
+}
+
 // Stats are sizes and counters of the database and of this process's working set.
 type Stats struct {
 	store.StoreStats

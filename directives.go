@@ -234,12 +234,8 @@ func (d *Directives) commit(ctx context.Context, c *directivelog.Chain) error {
 	if s.db.opts.ReadOnly {
 		return store.ErrReadOnly
 	}
-	id, err := s.db.newID()
-	if err != nil {
-		return err
-	}
-	b := store.Batch{ID: id, Scope: s.name, Actor: s.actor, Now: s.db.opts.Clock(), OnStale: store.AllowStale}
-	if err := c.Write(&b, s.actor, b.Now); err != nil {
+	b := store.Batch{Scope: s.name, Actor: s.actor, OnStale: store.AllowStale}
+	if err := c.Write(&b, s.actor, s.db.opts.Clock()); err != nil {
 		return err
 	}
 	page, changed, err := c.Page()
@@ -253,10 +249,10 @@ func (d *Directives) commit(ctx context.Context, c *directivelog.Chain) error {
 		}
 		b.Puts = []store.Put{put}
 	case changed:
-		b.Deletes = []string{DirectivesID}
+		b.Deletes = []string{directivelog.PageID}
 	}
 	// The end of ctx does not end a commit: no second step may be judged while the outcome of this one is open.
-	_, err = s.db.store.Commit(context.WithoutCancel(ctx), b)
+	_, err = s.db.commit(context.WithoutCancel(ctx), b)
 	return err
 }
 

@@ -23,7 +23,7 @@ import (
 type Directory struct {
 	Dir    string `json:"dir"`    // absolute; a relative path is taken from the working directory
 	Prefix string `json:"prefix"` // beginning of each id; the rest is the path below Dir, with slashes
-	// MaxSize is the largest size of a file that is taken, in bytes; 0: DefaultMaxFile.
+	// MaxSize is the largest size of a file that is taken, in bytes; 0: 1 MiB.
 	MaxSize int64 `json:"max_size"`
 }
 
@@ -78,12 +78,8 @@ func (s *Scope) setDirectory(ctx context.Context, d Directory, row []byte, actio
 		if err != nil || old.LSN != 0 && row != nil && string(old.Value) == string(row) {
 			return err
 		}
-		id, err := s.db.newID()
-		if err != nil {
-			return err
-		}
-		_, err = s.db.store.Commit(ctx, store.Batch{
-			ID: id, Scope: s.name, Actor: s.actor, Now: s.db.opts.Clock(), State: []store.StateRow{{Key: old.Key, Value: row}},
+		_, err = s.db.commit(ctx, store.Batch{
+			Scope: s.name, Actor: s.actor, State: []store.StateRow{{Key: old.Key, Value: row}},
 			ExpectState: []store.StatePre{{Key: old.Key, LSN: old.LSN}},
 			Leaf:        manifest.Record{Type: manifest.TypeCommit, Action: action, Reason: "vouched by the host"},
 		})
@@ -93,7 +89,7 @@ func (s *Scope) setDirectory(ctx context.Context, d Directory, row []byte, actio
 
 // normalised returns d with an absolute path and its defaults, or the rule that d breaks.
 func (d Directory) normalised() (Directory, error) {
-	r, err := freshness.Recorded(d).Normalised(DefaultMaxFile)
+	r, err := freshness.Recorded(d).Normalised(defaultMaxFile)
 	if err == nil {
 		err = checkReserved("prefix", d.Prefix)
 	}

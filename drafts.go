@@ -29,12 +29,8 @@ func (a *assembling) keepDrafts(ctx context.Context, leaf *manifest.Record) erro
 	if !ok || a.s.db.opts.ReadOnly {
 		return nil
 	}
-	id, err := a.s.db.newID()
-	if err != nil {
-		return err
-	}
-	_, err = a.s.db.store.Commit(ctx, store.Batch{
-		ID: id, Trace: leaf.Trace, Scope: a.s.name, Actor: a.s.actor, Now: a.s.db.opts.Clock(), OnStale: store.AllowStale, State: []store.StateRow{row},
+	_, err := a.s.db.commit(ctx, store.Batch{
+		Trace: leaf.Trace, Scope: a.s.name, Actor: a.s.actor, OnStale: store.AllowStale, State: []store.StateRow{row},
 		Leaf: manifest.Record{Type: manifest.TypeCommit, Action: actionDrafts, Reason: "shown in an assembly"},
 	})
 	return err
@@ -47,7 +43,7 @@ func (a *assembling) keepDrafts(ctx context.Context, leaf *manifest.Record) erro
 func (tx *Txn) Unchanged(ctx context.Context, id string, trust store.Provenance) (bool, error) {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
-	if tx.state == txnDone {
+	if tx.done {
 		return false, store.ErrTxnDone
 	}
 	if err := tx.whole(); err != nil {
@@ -58,16 +54,9 @@ func (tx *Txn) Unchanged(ctx context.Context, id string, trust store.Provenance)
 		return false, fmt.Errorf("%w: the transaction has no draft of %q", store.ErrNotFound, id)
 	}
 	scopes := store.Scopes{tx.s.name}
-	l, err := tx.s.db.store.Resolve(ctx, scopes, Ref{Scope: tx.s.name, ID: id})
+	now, l, err := tx.s.db.headOf(ctx, scopes, Ref{Scope: tx.s.name, ID: id})
 	if errors.Is(err, store.ErrNotFound) || err == nil && l.By != 0 {
 		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	loaded, err := tx.s.db.store.Load(ctx, scopes, l.Pages[:1], store.WantHead)
-	if err == nil {
-		err = loaded[0].Err
 	}
 	if err != nil {
 		return false, err
@@ -77,5 +66,5 @@ func (tx *Txn) Unchanged(ctx context.Context, id string, trust store.Provenance)
 	if trust != 0 {
 		h.Provenance = trust
 	}
-	return format.Repeats(loaded[0].Head, h, w), nil
+	return format.Repeats(now, h, w), nil
 }

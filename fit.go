@@ -42,12 +42,12 @@ import (
 func (a *assembling) fit(ctx context.Context) error {
 	count := a.counter.Count
 	preamble := 0
-	if a.q.Charge != ChargeContents {
+	if !a.q.ContentsOnly {
 		preamble = a.preamble()
 	}
 	recounted := false
 	for shrink := 0; ; {
-		req := budget.Request{Budget: a.q.Budget - preamble - shrink, Reserve: a.q.Reserve, Overflow: a.q.Overflow, InOrder: a.q.Session == ""}
+		req := budget.Request{Budget: a.q.Budget - preamble - shrink, Reserve: a.q.Reserve, Overflow: a.q.overflow(), InOrder: a.q.Session == ""}
 		if a.q.Session != "" { // a share for the newest pages helps in a conversation; elsewhere it only costs recall
 			req.RecentShare = recentShare
 		} else if a.s.db.opts.Summarizer == nil { // each short form would be a call
@@ -77,7 +77,7 @@ func (a *assembling) fit(ctx context.Context) error {
 			return fmt.Errorf("%w: %w", store.ErrBudget, withPreamble(err, preamble+shrink))
 		}
 		a.place(res, at)
-		if a.q.Charge == ChargeContents {
+		if a.q.ContentsOnly {
 			a.out.Tokens = res.Used
 			return nil
 		}
@@ -334,7 +334,7 @@ func withPreamble(err error, preamble int) error {
 // tier is the allocator's tier. Under Fill it also reports pages that were left out before the allocator was asked: turns
 // before the history, pages beyond the top K, or pages that cannot be served.
 func (a *assembling) tier(t budget.Tier) budget.Tier {
-	if a.q.Overflow == budget.Ladder || t >= budget.TierCore {
+	if a.q.Ladder || t >= budget.TierCore {
 		return t
 	}
 	for _, it := range a.ranked {

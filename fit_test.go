@@ -215,7 +215,7 @@ func TestLadderTiers(t *testing.T) {
 		percent int // demand of the budget
 		tier    budget.Tier
 	}{{50, budget.TierFull}, {75, budget.TierFull}, {84, budget.TierSummarised}, {88, budget.TierSummarised}, {97, budget.TierCore}, {104, budget.TierCore}, {115, budget.TierMinimal}, {400, budget.TierMinimal}} {
-		a := assemble(t, s, Query{Text: "parcel rule", Budget: whole * 100 / c.percent, Overflow: budget.Ladder})
+		a := assemble(t, s, Query{Text: "parcel rule", Budget: whole * 100 / c.percent, Ladder: true})
 		require.Equal(t, c.tier, a.Tier, "%d %%", c.percent)
 		require.LessOrEqual(t, a.Tokens, a.Limit)
 		switch c.tier {
@@ -255,7 +255,7 @@ func TestNeverOverBudget(t *testing.T) {
 			}
 			put(t, s, a)
 		}
-		q := Query{Text: "parcel rule", Budget: rapid.IntRange(1, 3000).Draw(rt, "budget"), Overflow: rapid.SampledFrom([]budget.Overflow{budget.Fill, budget.Ladder}).Draw(rt, "overflow")}
+		q := Query{Text: "parcel rule", Budget: rapid.IntRange(1, 3000).Draw(rt, "budget"), Ladder: rapid.Bool().Draw(rt, "ladder")}
 		q.Reserve = rapid.IntRange(0, q.Budget-1).Draw(rt, "reserve")
 		for range 2 { // the second finds the summaries of the first
 			a, err := s.Assemble(ctx, q)
@@ -312,7 +312,7 @@ func TestSummarizer(t *testing.T) {
 	whole := shelf(t, s, 6)
 	require.Zero(t, by.calls, "what all fits is not summed up")
 
-	q := Query{Text: "parcel rule", Budget: whole * 100 / 85, Overflow: budget.Ladder}
+	q := Query{Text: "parcel rule", Budget: whole * 100 / 85, Ladder: true}
 	a := assemble(t, s, q)
 	require.Equal(t, budget.TierSummarised, a.Tier)
 	require.Equal(t, 6, forms(a)[manifest.FormSummary])
@@ -370,7 +370,7 @@ func TestSummarizerFails(t *testing.T) {
 			db := open(t, Options{Summarizer: by, SummarizeTimeout: time.Millisecond})
 			s := db.Scope("acme")
 			whole := shelf(t, s, 3)
-			a := assemble(t, s, Query{Text: "parcel rule", Budget: whole * 100 / 85, Overflow: budget.Ladder})
+			a := assemble(t, s, Query{Text: "parcel rule", Budget: whole * 100 / 85, Ladder: true})
 			require.Equal(t, map[manifest.Form]int{manifest.FormRange: 3}, forms(a))
 			for _, p := range a.Manifest.Pages {
 				require.Contains(t, p.Reason, "summarizer")
@@ -396,7 +396,7 @@ func TestStoredSummary(t *testing.T) {
 	put(t, s, Artefact{ID: "else", Text: "Something else."})
 	put(t, s, Artefact{ID: "both", Kind: KindSummary, Text: "Two things.", DerivedFrom: append(of[:1:1], Ref{ID: "else"})})
 
-	q := Query{Text: "parcel rule", Budget: 1_000_000, Overflow: budget.Ladder}
+	q := Query{Text: "parcel rule", Budget: 1_000_000, Ladder: true}
 	q.Budget = assemble(t, s, q).Tokens * 100 / 86
 	text := func() string {
 		a := assemble(t, s, q)
@@ -425,7 +425,7 @@ func TestSummaryIsSeen(t *testing.T) {
 	s := db.Scope("acme", WithActor("agent"))
 	whole := shelf(t, s, 2)
 	put(t, s, Artefact{ID: "sum", Kind: KindSummary, Text: "Parcels by hand.", DerivedFrom: []Ref{{ID: "doc-01"}}})
-	q := Query{Text: "parcel rule", Budget: whole * 100 / 85, Overflow: budget.Ladder}
+	q := Query{Text: "parcel rule", Budget: whole * 100 / 85, Ladder: true}
 	for _, resume := range []bool{false, true} {
 		tx := begin(t, s)
 		a := must(tx.Assemble(ctx, q))(t)
@@ -446,7 +446,7 @@ func TestSummarizerReadOnly(t *testing.T) {
 	db := open(t, Options{})
 	whole := shelf(t, db.Scope("acme"), 3)
 	db = reopen(t, db, Options{ReadOnly: true, Summarizer: by})
-	a := assemble(t, db.Scope("acme"), Query{Text: "parcel rule", Budget: whole * 100 / 85, Overflow: budget.Ladder})
+	a := assemble(t, db.Scope("acme"), Query{Text: "parcel rule", Budget: whole * 100 / 85, Ladder: true})
 	require.Equal(t, 3, forms(a)[manifest.FormRange])
 	require.Zero(t, by.calls)
 }
@@ -521,7 +521,7 @@ func TestDiff(t *testing.T) {
 
 	require.NoError(t, s.Delete(ctx, "doc-01"))
 	put(t, s, Artefact{ID: "doc-09", Kind: KindChunk, Text: doc(9, 120)})
-	q.Budget, q.Overflow = whole*100/85, budget.Ladder
+	q.Budget, q.Ladder = whole*100/85, true
 	b := assemble(t, s, q)
 	d = must(db.Diff(ctx, a.Trace, b.Trace))(t)
 	require.Len(t, d.Out, 1)

@@ -99,27 +99,15 @@ func (s *Scope) mayReplace(ctx context.Context, ids ...string) error {
 		return nil
 	}
 	for _, id := range ids {
-		l, err := s.db.store.Resolve(ctx, s.chain[:1], Ref{ID: id})
-		if errors.Is(err, store.ErrNotFound) {
-			continue
-		}
-		if err != nil {
+		h, _, err := s.db.headOf(ctx, s.chain[:1], Ref{ID: id})
+		switch {
+		case errors.Is(err, store.ErrNotFound):
+		case err != nil:
 			return err
-		}
-		loaded, err := s.db.store.Load(ctx, s.chain[:1], l.Pages[:min(1, len(l.Pages))], store.WantHead)
-		if err != nil {
-			return err
-		}
-		for i := range loaded {
-			h := loaded[i].Head
-			switch {
-			case loaded[i].Err != nil:
-				return loaded[i].Err
-			case h.Provenance > store.Validated:
-				return fmt.Errorf("%w, %w: %q is %s, which a draft cannot replace; put the draft under another id", store.ErrGated, store.ErrProvenance, id, h.Provenance)
-			case h.Pinned:
-				return gatedError(fmt.Sprintf("%q is pinned", id), "put the draft under another id, or let the host replace it")
-			}
+		case h.Provenance > store.Validated:
+			return fmt.Errorf("%w, %w: %q is %s, which a draft cannot replace; put the draft under another id", store.ErrGated, store.ErrProvenance, id, h.Provenance)
+		case h.Pinned:
+			return gatedError(fmt.Sprintf("%q is pinned", id), "put the draft under another id, or let the host replace it")
 		}
 	}
 	return nil

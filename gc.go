@@ -17,7 +17,7 @@ type GCOptions struct {
 	// deleted artefacts. The newest version of a live artefact always stays.
 	KeepVersions int
 	// KeepFor is how long a version stays after it was replaced or deleted or, with Expired, after it expired; 0:
-	// DefaultKeepFor, negative: no time.
+	// 30 days, negative: no time.
 	KeepFor time.Duration
 	// KeepRecords is how many dropped versions of an artefact stay known one by one: History lists them, each with its
 	// digest. Of older ones only the number is known. Reading a dropped version is ErrGone in both cases. 0: four,
@@ -71,7 +71,7 @@ func (ad *Admin) GC(ctx context.Context, o GCOptions) (store.GCReport, error) {
 	}
 	keep := o.KeepFor
 	if keep == 0 {
-		keep = DefaultKeepFor
+		keep = defaultKeepFor
 	}
 	if o.By == "" {
 		o.By = "operator"

@@ -13,8 +13,10 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/directivelog"
 	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/hashicorp/golang-lru/v2/simplelru"
@@ -24,16 +26,25 @@ import (
 
 // Names of other packages, as the tests of this one write them.
 type (
-	Part       = store.Part
-	ToolCall   = store.ToolCall
-	Kind       = store.Kind
-	Provenance = store.Provenance
-	Priority   = store.Priority
-	OnStale    = store.OnStale
-	HeldError  = store.HeldError
+	CheckPolicy    = time.Duration
+	RefreshOptions = ops.RefreshOptions
+	RefreshReport  = ops.RefreshReport
+	RefreshFailure = ops.RefreshFailure
+	Part           = store.Part
+	ToolCall       = store.ToolCall
+	Kind           = store.Kind
+	Provenance     = store.Provenance
+	Priority       = store.Priority
+	OnStale        = store.OnStale
+	HeldError      = store.HeldError
 )
 
 const (
+	CheckAlways      = 0
+	DefaultKeepFor   = defaultKeepFor
+	DefaultMaxFile   = defaultMaxFile
+	ReservedPrefix   = store.ReservedPrefix
+	DirectivesID     = directivelog.PageID
 	HoldStale        = store.HoldStale
 	FailStale        = store.FailStale
 	AllowStale       = store.AllowStale
@@ -93,6 +104,9 @@ var (
 	ParseRef          = store.ParseRef
 	ParseKind         = store.ParseKind
 )
+
+// CheckEvery is the age of a probe.
+func CheckEvery(d time.Duration) time.Duration { return d }
 
 // oneText is a store whose pages all have texts of one length.
 type oneText struct{ store.Store }

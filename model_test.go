@@ -13,7 +13,6 @@ import (
 	"time"
 
 	. "github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/internal/budget"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/manifest"
@@ -783,7 +782,7 @@ func archiveOf(t testing.TB, db *DB, clk *clock, batch, checkpoint int) {
 var determined = []Query{
 	{Text: words(3, 6), Budget: 1500, Reserve: 100},
 	{Text: words(203, 6), Budget: 900, Session: "chat"},
-	{Text: words(420, 8), Budget: 4000, Overflow: budget.Ladder, Preset: "START", Floor: Scratch},
+	{Text: words(420, 8), Budget: 4000, Ladder: true, Preset: "START", Floor: Scratch},
 	{Text: "", Budget: 700},
 }
 

@@ -28,11 +28,10 @@ import (
 // names the person; the manifest records it.
 func (ad *Admin) PutVerified(ctx context.Context, scope, by string, a Artefact) (Ref, error) {
 	s := ad.db.Scope(scope, WithActor(by))
-	tx, err := s.newTxn(nil)
+	tx, err := s.vouched()
 	if err != nil {
 		return Ref{}, err
 	}
-	tx.managed = true
 	if err := checkPut(&a); err != nil {
 		return Ref{}, err
 	}
@@ -71,19 +70,14 @@ func (ad *Admin) Promote(ctx context.Context, ref Ref, to, by string) (Ref, erro
 	if err := checkReserved("id", ref.ID); err != nil {
 		return Ref{}, err
 	}
-	l, err := ad.db.store.Resolve(ctx, store.Scopes{ref.Scope}, Ref{Scope: ref.Scope, ID: ref.ID, Version: ref.Version})
+	v, _, err := ad.db.read(ctx, store.Scopes{ref.Scope}, Ref{Scope: ref.Scope, ID: ref.ID, Version: ref.Version})
 	if err != nil {
 		return Ref{}, err
 	}
-	v, err := ad.db.version(ctx, store.Scopes{ref.Scope}, l)
+	tx, err := ad.db.Scope(to, WithActor(by)).vouched()
 	if err != nil {
 		return Ref{}, err
 	}
-	tx, err := ad.db.Scope(to, WithActor(by)).newTxn(nil)
-	if err != nil {
-		return Ref{}, err
-	}
-	tx.managed = true
 	a := v.Artefact
 	a.Supersedes, a.DerivedFrom = nil, nil // both name artefacts the ancestor does not see
 	put, err := ad.db.makePut(a, v.src.Source)
@@ -143,7 +137,7 @@ func (ad *Admin) Raise(ctx context.Context, scope string, r Raise) (*Raised, err
 			looked++
 			named := missing[v.ID]
 			delete(missing, v.ID)
-			if r.IDs != nil && !named || strings.HasPrefix(v.ID, ReservedPrefix) {
+			if r.IDs != nil && !named || strings.HasPrefix(v.ID, store.ReservedPrefix) {
 				return true
 			}
 			if v.Provenance >= r.To {
@@ -175,16 +169,12 @@ func (s *Scope) raise(ctx context.Context, r Raise, list []*Version, out *Raised
 		}
 		return nil
 	}
-	tx, err := s.newTxn(nil)
+	tx, err := s.vouched()
 	if err != nil {
 		return err
 	}
-	tx.managed = true
 	for _, v := range list {
-		l, err := s.db.store.Resolve(ctx, s.chain[:1], v.Ref)
-		if err == nil {
-			v, err = s.db.version(ctx, s.chain[:1], l)
-		}
+		v, _, err := s.db.read(ctx, s.chain[:1], v.Ref)
 		if err != nil {
 			return err
 		}
@@ -258,18 +248,14 @@ func (db *DB) recordFileRoot(ctx context.Context, abs string) error {
 	if err != nil || slices.Contains(roots, abs) {
 		return err
 	}
-	id, err := db.newID()
-	if err != nil {
-		return err
-	}
 	roots = append(roots, abs)
 	slices.Sort(roots)
 	row, err := codec.PackStrings(roots)
 	if err != nil {
 		return err
 	}
-	_, err = db.store.Commit(ctx, store.Batch{
-		ID: id, Scope: store.OperatorScope, Actor: "operator", Now: db.opts.Clock(), State: []store.StateRow{{Key: rootState, Value: row}},
+	_, err = db.commit(ctx, store.Batch{
+		Scope: store.OperatorScope, Actor: "operator", State: []store.StateRow{{Key: rootState, Value: row}},
 		ExpectState: []store.StatePre{{Key: rootState, LSN: lsn}},
 		Leaf:        manifest.Record{Type: manifest.TypeCommit, Action: "file root", Reason: "vouched by the host"},
 	})

@@ -20,21 +20,18 @@ import (
 
 // Defaults of Options, GCOptions and Directory.
 const (
-	// DefaultGate is the confidence below which a speculative commit is held.
-	DefaultGate = 0.7
+	defaultGate = 0.7
 	// GateOff lets every verdict from outside pass. Commits with a missing or self-certified verdict are still held.
-	GateOff = -1
-	// DefaultKeepFor is how long a version stays after it was replaced or deleted.
-	DefaultKeepFor = 30 * 24 * time.Hour
-	// DefaultMaxFile is the largest file of a recorded directory that is taken, in bytes.
-	DefaultMaxFile = 1 << 20
+	GateOff        = -1
+	defaultKeepFor = 30 * 24 * time.Hour
+	defaultMaxFile = 1 << 20 // bytes of a file of a recorded directory
 )
 
 // Options configure a database. The zero value is ready to use. Options are taken by value and never changed.
 type Options struct {
 	// WorkingSet limits the bytes of pages kept in memory; 0: 64 MiB, negative: keep none.
 	WorkingSet int64
-	// Gate is the confidence below which Commit holds a batch; 0: DefaultGate, GateOff: no gate.
+	// Gate is the confidence below which Commit holds a batch; 0: 0.7, GateOff: no gate.
 	Gate float64
 	// PageTokens is the size at which a text is split into pages; 0: 512.
 	PageTokens int
@@ -121,7 +118,7 @@ func (o Options) withDefaults() (Options, error) {
 		o.WorkingSet = 64 << 20
 	}
 	if o.Gate == 0 {
-		o.Gate = DefaultGate
+		o.Gate = defaultGate
 	}
 	if o.PageTokens == 0 {
 		o.PageTokens = store.PageTokens

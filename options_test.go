@@ -15,7 +15,6 @@ import (
 	"time"
 
 	. "github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/internal/budget"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/store"
@@ -169,14 +168,12 @@ func TestQueryLimits(t *testing.T) {
 		"kind":            {Budget: 100, Kinds: []Kind{KindFact, 99}},
 		"kind auto":       {Budget: 100, Kinds: []Kind{KindAuto}},
 		"preset":          {Budget: 100, Preset: "stop"},
-		"overflow":        {Budget: 100, Overflow: 9},
-		"charge":          {Budget: 100, Charge: 9},
 		"trace":           {Budget: 100, Trace: "mine"},
 	} {
 		require.ErrorIs(t, errOf(s.Assemble(ctx, q)), ErrInvalid, name)
 	}
 	for name, q := range map[string]Query{
-		"largest":     {Budget: math.MaxInt, Reserve: math.MaxInt - 4000, TopK: MaxTopK, Text: strings.Repeat("x", 64<<10), Floor: HumanVerified, Overflow: budget.Ladder},
+		"largest":     {Budget: math.MaxInt, Reserve: math.MaxInt - 4000, TopK: MaxTopK, Text: strings.Repeat("x", 64<<10), Floor: HumanVerified, Ladder: true},
 		"huge budget": {Budget: math.MaxInt, Text: "words"},
 		"long text":   {Budget: 4000, Text: strings.Repeat("x", 64<<10+1)},
 		"all kinds":   {Budget: 1000, Kinds: []Kind{KindSystem, KindFact, KindChunk, KindMessage, KindTool, KindScratch, KindSummary}},

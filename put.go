@@ -53,7 +53,7 @@ func (tx *Txn) fails(err error) error {
 func (tx *Txn) Put(ctx context.Context, a Artefact) error {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
-	if tx.state == txnDone {
+	if tx.done {
 		return store.ErrTxnDone
 	}
 	put, err := tx.makePut(ctx, a)
@@ -162,19 +162,12 @@ func (tx *Txn) derive(ctx context.Context, a *Artefact) error {
 	a.DerivedFrom = slices.Clone(a.DerivedFrom)
 	for i := range a.DerivedFrom {
 		r := &a.DerivedFrom[i]
-		l, err := tx.s.db.store.Resolve(ctx, tx.s.chain, *r)
+		h, l, err := tx.s.db.headOf(ctx, tx.s.chain, *r)
 		if err != nil {
 			return fmt.Errorf("derived_from %s: %w", strings.TrimPrefix(r.String(), ":"), err)
 		}
 		r.Scope, r.Version = l.Scope, l.Version
-		loaded, err := tx.s.db.store.Load(ctx, tx.s.chain, l.Pages[:1], store.WantHead)
-		if err != nil {
-			return err
-		}
-		if loaded[0].Err != nil {
-			return loaded[0].Err
-		}
-		a.Provenance = min(a.Provenance, loaded[0].Head.Provenance)
+		a.Provenance = min(a.Provenance, h.Provenance)
 	}
 	return nil
 }
@@ -262,7 +255,7 @@ func (tx *Txn) seeReplaced(ctx context.Context, a *Artefact) error {
 func (tx *Txn) Delete(ctx context.Context, id string) error {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
-	if tx.state == txnDone {
+	if tx.done {
 		return store.ErrTxnDone
 	}
 	err := tx.remove(ctx, id)

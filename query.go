@@ -25,10 +25,10 @@ import (
 
 // Defaults and limits of a query.
 const (
-	DefaultTopK = 50
+	defaultTopK = 50
 	MaxTopK     = 2000
 
-	DefaultSummaryTokens = 200 // of a short form
+	defaultSummaryTokens = 200 // of a short form
 
 	recentTail  = 10  // this many of the newest pages are always candidates
 	shortShare  = .25 // share of a context that chunks enter as extracts when not all fit (bench/README.md, Extracts)
@@ -74,20 +74,21 @@ type Query struct {
 	Vector []float32
 	// Preset weighs recency, provenance and relevance; "": "default". "START" is the published form in two passes.
 	Preset string
-	// Overflow says what happens when not all winners fit: Fill (default) or Ladder.
-	Overflow Overflow
+	// Ladder steps all pages down together when not all winners fit. Without it the context is filled up with the best.
+	Ladder bool
 	// SummaryTokens is about how many tokens a summary made here, or an extract, takes; 0: 200. A short page keeps a third
 	// of its text.
 	SummaryTokens int
-	// Check says when sources are probed. ServeStale serves dirty pages that cannot be fetched, marked as stale.
-	Check      CheckPolicy
+	// Check is the age at which the last probe of a source no longer counts; 0: sources are probed at every read, CheckNever:
+	// never. ServeStale serves dirty pages that cannot be fetched, marked as stale.
+	Check      time.Duration
 	ServeStale bool
 	// AsOf assembles as of an LSN in the past, without probing sources; 0: now. An LSN above the newest commit is an
 	// *InvalidError: what will be committed there is unknown, so the context could not be made again.
 	AsOf uint64
-	// Charge says what a page costs: its rendered text with header and fence (default), or its contents alone, for
-	// hosts that render the blocks themselves.
-	Charge Charge
+	// ContentsOnly charges a page for its contents alone, for hosts that render the blocks themselves. Without it a page costs
+	// its rendered text, with header and fence.
+	ContentsOnly bool
 	// Counter counts this context, in place of Options.Counter; nil: that one. Budget and Reserve are in its tokens.
 	Counter token.Counter
 	// Trace names the assembly in the manifest: a ULID that names nothing there yet; "": a new one.
@@ -105,23 +106,6 @@ func shortQuestion(text string) (short, note string) {
 	}
 	short = strings.ToValidUTF8(text[:most-end], "") + "\n" + strings.ToValidUTF8(text[len(text)-end:], "")
 	return short, fmt.Sprintf("the question has %d bytes: the search used the first %d and the last %d", len(text), most-end, end)
-}
-
-// Charge says what the budget is charged for.
-type Charge uint8
-
-// The charges: the rendered page, or its text alone.
-const (
-	ChargeRendered Charge = iota
-	ChargeContents
-)
-
-// String returns the lower-case name of the charge.
-func (c Charge) String() string {
-	if c == ChargeContents {
-		return "contents"
-	}
-	return "rendered"
 }
 
 // SetNames sets what a query says by name: the lowest provenance, the preset, the overflow policy and the charge. An empty
@@ -144,14 +128,14 @@ func (q *Query) SetNames(floor, preset, overflow, charge string) (err error) {
 	switch overflow {
 	case "", budget.Fill.String():
 	case budget.Ladder.String():
-		q.Overflow = budget.Ladder
+		q.Ladder = true
 	default:
 		bad("overflow", overflow, "fill or ladder")
 	}
 	switch charge {
-	case "", ChargeRendered.String():
-	case ChargeContents.String():
-		q.Charge = ChargeContents
+	case "", "rendered":
+	case "contents":
+		q.ContentsOnly = true
 	default:
 		bad("charge", charge, "rendered or contents")
 	}
@@ -162,8 +146,8 @@ func (q *Query) SetNames(floor, preset, overflow, charge string) (err error) {
 type Assembly struct {
 	Trace string `json:"trace"`
 	LSN   uint64 `json:"lsn"`
-	// Tier reports what was lost. Under Fill it counts the red and yellow pages (package triage): 1 all of them are in,
-	// whole; 2 all are in, some shortened; 3 some are left out; 4 what is protected does not fit. Under Ladder it is the
+	// Tier reports what was lost. Without Query.Ladder it counts the red and yellow pages (package triage): 1 all of them are in,
+	// whole; 2 all are in, some shortened; 3 some are left out; 4 what is protected does not fit. With it, it is the
 	// step that budget.Fit took.
 	Tier   budget.Tier `json:"tier"`
 	Tokens int         `json:"tokens"`
@@ -226,7 +210,7 @@ func (a *Assembly) Messages() []render.Message {
 func (q Query) withDefaults() (Query, error) {
 	if q.TopK == 0 {
 		// 50 short pages leave a large budget empty: on conversations recall at 8k tokens falls from .958 to .907.
-		q.TopK = min(max(DefaultTopK, q.Budget/32), MaxTopK)
+		q.TopK = min(max(defaultTopK, q.Budget/32), MaxTopK)
 	}
 	if q.Floor == 0 {
 		q.Floor = store.Tool
@@ -235,7 +219,7 @@ func (q Query) withDefaults() (Query, error) {
 		q.Preset = "default"
 	}
 	if q.SummaryTokens == 0 {
-		q.SummaryTokens = DefaultSummaryTokens
+		q.SummaryTokens = defaultSummaryTokens
 	}
 	var errs []error
 	bad := func(field, got, exp string) { errs = append(errs, store.Invalid(field, got, exp)) }
@@ -250,7 +234,7 @@ func (q Query) withDefaults() (Query, error) {
 	}
 	q.Text, q.cut = shortQuestion(q.Text)
 	if q.SummaryTokens < 0 {
-		bad("summary_tokens", strconv.Itoa(q.SummaryTokens), "a number of tokens, or 0 for "+strconv.Itoa(DefaultSummaryTokens))
+		bad("summary_tokens", strconv.Itoa(q.SummaryTokens), "a number of tokens, or 0 for "+strconv.Itoa(defaultSummaryTokens))
 	}
 	if len(q.Vector) > vector.MaxNumbers || !format.Finite(q.Vector) {
 		bad("vector", strconv.Itoa(len(q.Vector))+" numbers", "finite numbers, at most "+strconv.Itoa(vector.MaxNumbers))
@@ -258,17 +242,11 @@ func (q Query) withDefaults() (Query, error) {
 	if !q.Floor.Valid() {
 		bad("floor", strconv.Itoa(int(q.Floor)), "a provenance")
 	}
-	if q.Charge > ChargeContents {
-		bad("charge", strconv.Itoa(int(q.Charge)), "rendered or contents")
-	}
 	if slices.ContainsFunc(q.Kinds, func(k store.Kind) bool { return k == store.KindAuto || int(k) >= len(store.KindNames) }) {
 		bad("kinds", fmt.Sprint(q.Kinds), "kinds such as fact or chunk")
 	}
 	if err := q.Filter.Check(); err != nil {
 		errs = append(errs, err)
-	}
-	if q.Overflow != budget.Fill && q.Overflow != budget.Ladder {
-		bad("overflow", strconv.Itoa(int(q.Overflow)), "fill or ladder")
 	}
 	if q.Trace != "" {
 		id, err := parseBatchID(q.Trace)
@@ -280,17 +258,16 @@ func (q Query) withDefaults() (Query, error) {
 	return q, errors.Join(errs...)
 }
 
-// CheckPolicy says when a read probes the sources of what it serves. The zero value probes at every read.
-type CheckPolicy time.Duration
-
 // CheckNever trusts what is stored: it looks neither at sources nor at the parents of a derived page.
-const CheckNever CheckPolicy = -1
+const CheckNever time.Duration = -1
 
-// CheckAlways probes at every read.
-const CheckAlways CheckPolicy = 0
-
-// CheckEvery probes a source when its last probe is at least d old.
-func CheckEvery(d time.Duration) CheckPolicy { return CheckPolicy(max(d, 0)) }
+// overflow returns the policy of the allocator.
+func (q *Query) overflow() budget.Overflow {
+	if q.Ladder {
+		return budget.Ladder
+	}
+	return budget.Fill
+}
 
 // presetOf returns the weights of a preset by its name.
 func presetOf(name string) (triage.Preset, error) {

@@ -8,14 +8,6 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// Ids that the database keeps for the pages it writes itself.
-const (
-	// ReservedPrefix begins these ids. Put, Delete and Supersedes refuse them with ErrInvalid.
-	ReservedPrefix = directivelog.Reserved
-	// DirectivesID is the id of the page that tells a model what the user of a scope has decided.
-	DirectivesID = directivelog.PageID
-)
-
 // checkPut refuses an artefact that breaks a rule or a limit, or that supersedes a page of the database's own.
 func checkPut(a *Artefact) error {
 	if err := a.Check(); err != nil {
@@ -34,11 +26,11 @@ func checkPut(a *Artefact) error {
 
 // checkReserved refuses ids that the database keeps for its own pages.
 func checkReserved(field, id string) error {
-	if !strings.HasPrefix(id, ReservedPrefix) {
+	if !strings.HasPrefix(id, store.ReservedPrefix) {
 		return nil
 	}
-	expected := "an id that does not begin with " + ReservedPrefix + ", which the database keeps for its own pages"
-	if id == DirectivesID {
+	expected := "an id that does not begin with " + store.ReservedPrefix + ", which the database keeps for its own pages"
+	if id == directivelog.PageID {
 		expected += "; directives change through Scope.Directives"
 	}
 	return store.Invalid(field, strconv.Quote(id), expected)

@@ -118,18 +118,11 @@ func (r *Review) drops(ctx context.Context, h *Held) error {
 		if at < 0 {
 			continue
 		}
-		l, err := r.db.store.Resolve(ctx, store.Scopes{h.Scope}, h.Replaces[at])
+		was, _, err := r.db.headOf(ctx, store.Scopes{h.Scope}, h.Replaces[at])
 		if err != nil {
 			return err
 		}
-		loaded, err := r.db.store.Load(ctx, store.Scopes{h.Scope}, l.Pages[:1], store.WantHead)
-		if err == nil {
-			err = loaded[0].Err
-		}
-		if err != nil {
-			return err
-		}
-		if lost := dropped(&loaded[0].Head.Artefact, &h.Writes[i].Artefact); len(lost) > 0 {
+		if lost := dropped(&was.Artefact, &h.Writes[i].Artefact); len(lost) > 0 {
 			h.Drops = append(h.Drops, h.Replaces[at].String()+": "+strings.Join(lost, ", "))
 		}
 	}
@@ -289,12 +282,8 @@ func (r *Review) decide(ctx context.Context, id string, action store.Action, a A
 	if action == store.ActApprove && gate.IsWriter(a.By, h.Batch.Actor, h.Batch.Scope) {
 		return store.Outcome{}, fmt.Errorf("%w: %s wrote %s", store.ErrSelfCertified, a.By, id)
 	}
-	bid, err := r.db.newID()
-	if err != nil {
-		return store.Outcome{}, err
-	}
-	out, err := r.db.store.Commit(ctx, store.Batch{
-		ID: bid, From: h.Batch.ID, Scope: h.Batch.Scope, Action: action, Now: r.db.opts.Clock(), OnStale: store.FailStale, Raise: a.HumanVerified,
+	out, err := r.db.commit(ctx, store.Batch{
+		From: h.Batch.ID, Scope: h.Batch.Scope, Action: action, OnStale: store.FailStale, Raise: a.HumanVerified,
 		Force: a.Stale, Leaf: manifest.Record{By: a.By, Note: a.Note},
 	})
 	var c *store.ConflictError

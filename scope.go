@@ -95,7 +95,7 @@ func (s *Scope) Name() string { return s.name }
 type ReadOption func(*readOptions)
 
 type readOptions struct {
-	check  CheckPolicy
+	check  time.Duration
 	stale  bool
 	filter store.Filter
 	newest bool
@@ -122,8 +122,9 @@ func Where(f Filter) ReadOption { return func(o *readOptions) { o.filter = f } }
 // that it came from.
 func NewestFirst() ReadOption { return func(o *readOptions) { o.newest = true } }
 
-// WithCheck says when a read probes the sources of what it reads. Default: CheckAlways.
-func WithCheck(p CheckPolicy) ReadOption { return func(o *readOptions) { o.check = p } }
+// WithCheck has a read probe the sources of what it reads only if their last probe is at least d old; CheckNever: not at all.
+// Without it every read probes.
+func WithCheck(d time.Duration) ReadOption { return func(o *readOptions) { o.check = d } }
 
 // ServeStale serves a page whose source changed and could not be fetched, marked as stale, instead of returning
 // ErrDirty.
@@ -190,21 +191,22 @@ func (s *Scope) read(ctx context.Context, ref Ref, o readOptions) (*Version, *re
 		}
 		return nil, nil, fmt.Errorf("%w: %s at %s", store.ErrExpired, ref.ID, codec.FromMicros(l.Expires).Format(time.RFC3339))
 	}
+	current := Ref{Scope: ref.Scope, ID: ref.ID, Page: ref.Page} // read once more after it was fetched, or dropped by gc
 	v, err := s.db.version(ctx, s.chain, l)
 	if l.Current && ref.Version == 0 && errors.Is(err, store.ErrGone) { // replaced since, and dropped
-		v, l, err = s.reread(ctx, ref)
+		v, l, err = s.db.read(ctx, s.chain, current)
 	}
 	if err != nil {
 		return nil, nil, err
 	}
 	var f freshness.Finding
 	if l.Current {
-		f = s.view.FreshenOne(ctx, v.head(), time.Duration(o.check))
+		f = s.view.FreshenOne(ctx, v.head(), o.check)
 		if err := ctx.Err(); err != nil {
 			return nil, nil, err
 		}
 		if f.Refetched {
-			if v, l, err = s.reread(ctx, ref); err != nil {
+			if v, l, err = s.db.read(ctx, s.chain, current); err != nil {
 				return nil, nil, err
 			}
 		} else if f.Reason != "" && !o.stale {
@@ -265,13 +267,13 @@ func (db *DB) headsRead(ctx context.Context, scopes store.Scopes, l store.Locate
 	return err
 }
 
-// reread resolves the current version again, after it was fetched or after gc dropped the one that was resolved first.
-func (s *Scope) reread(ctx context.Context, ref Ref) (*Version, store.Located, error) {
-	l, err := s.db.store.Resolve(ctx, s.chain, Ref{Scope: ref.Scope, ID: ref.ID, Page: ref.Page})
+// read resolves a reference and reads its version.
+func (db *DB) read(ctx context.Context, scopes store.Scopes, ref Ref) (*Version, store.Located, error) {
+	l, err := db.store.Resolve(ctx, scopes, ref)
 	if err != nil {
 		return nil, l, err
 	}
-	v, err := s.db.version(ctx, s.chain, l)
+	v, err := db.version(ctx, scopes, l)
 	return v, l, err
 }
 

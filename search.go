@@ -88,7 +88,7 @@ func (s *Scope) Search(ctx context.Context, text string, limit int, opts ...Read
 func (tx *Txn) Search(ctx context.Context, text string, limit int, opts ...ReadOption) (Found, error) {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
-	if tx.state == txnDone {
+	if tx.done {
 		return Found{}, store.ErrTxnDone
 	}
 	return tx.s.search(ctx, text, limit, readOpts(opts), tx)

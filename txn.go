@@ -1,9 +1,11 @@
 package ctxpage
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -41,14 +43,6 @@ const (
 	ReasonStaleContext  = store.ReasonStaleContext
 )
 
-type txnState uint8
-
-const (
-	txnOpen txnState = iota
-	txnManaged
-	txnDone
-)
-
 // Txn is a transaction. Its methods lock, so several goroutines may share it.
 //
 // It owns its writes (order, writes, drop), its read set (saw, expect) and a ticket of the store (reader). Nothing of
@@ -57,8 +51,8 @@ type Txn struct {
 	s  *Scope
 	mu sync.Mutex
 
-	state   txnState
-	managed bool
+	done    bool
+	managed bool // the host vouches for it: no gate
 	id      ulid.ULID
 	trace   string
 	first   bool // the trace has not been given to an assembly yet
@@ -72,7 +66,6 @@ type Txn struct {
 	drop     map[string]bool             // deletes; this map and the two below are nil while empty
 	expect   map[string]uint64           // LSN of an artefact of the scope when it was first read or written
 	saw      map[pageSlot]store.Seen
-	stateW   []store.StateRow
 	echoes   []Ref // served pages that drafts merely repeat
 	bytes    int
 	out      store.Outcome
@@ -150,6 +143,15 @@ func (s *Scope) newTxn(opts []TxnOption) (*Txn, error) {
 	return tx, err
 }
 
+// vouched makes a transaction that passes no gate.
+func (s *Scope) vouched(opts ...TxnOption) (*Txn, error) {
+	tx, err := s.newTxn(opts)
+	if err == nil {
+		tx.managed = true
+	}
+	return tx, err
+}
+
 // Begin starts a speculative transaction. Its writes are invisible to everybody else until Commit passes the gate. It
 // reads committed pages and its own writes. End it with Commit or Rollback: until then gc drops no version that was
 // current when it began. A deferred Rollback after Commit is harmless.
@@ -166,7 +168,7 @@ func (s *Scope) Begin(ctx context.Context, opts ...TxnOption) (*Txn, error) {
 
 // end closes the transaction: gc may drop what it saw.
 func (tx *Txn) end() {
-	tx.state = txnDone
+	tx.done = true
 	tx.s.db.store.Release(tx.reader)
 }
 
@@ -180,7 +182,7 @@ func (tx *Txn) Trace() string { return tx.trace }
 func (tx *Txn) Done() bool {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
-	return tx.state == txnDone
+	return tx.done
 }
 
 // Outcome returns the result of the Commit that ended the transaction.
@@ -195,7 +197,7 @@ func (tx *Txn) Outcome() store.Outcome {
 func (tx *Txn) Get(ctx context.Context, id string, opts ...ReadOption) (*Version, error) {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
-	if tx.state == txnDone {
+	if tx.done {
 		return nil, store.ErrTxnDone
 	}
 	if err := store.CheckID("id", id); err != nil {
@@ -246,7 +248,7 @@ func (tx *Txn) own(w *store.Put) *Version {
 // batch is the transaction as the store gets it. Everything in it has a fixed order, so that a retry binds the same
 // digest. A page of an artefact that the transaction also writes is judged as a conflict, not as context.
 func (tx *Txn) batch() store.Batch {
-	b := store.Batch{ID: tx.id, Scope: tx.s.name, Actor: tx.s.actor, Now: tx.s.db.opts.Clock(), OnStale: tx.onStale, State: tx.stateW}
+	b := store.Batch{ID: tx.id, Scope: tx.s.name, Actor: tx.s.actor, Now: tx.s.db.opts.Clock(), OnStale: tx.onStale}
 	if !tx.managed || !tx.first {
 		b.Trace = tx.trace
 	}
@@ -257,11 +259,11 @@ func (tx *Txn) batch() store.Batch {
 			b.Expect = append(b.Expect, store.Precondition{Ref: Ref{Scope: tx.s.name, ID: id}, LSN: tx.expect[id]})
 		}
 	}
-	for _, k := range tx.slots() {
-		if k.scope == tx.s.name && (tx.writes[k.id] != nil || tx.drop[k.id]) {
+	for _, c := range tx.context() {
+		if c.Scope == tx.s.name && (tx.writes[c.ID] != nil || tx.drop[c.ID]) {
 			continue // judged as a conflict already
 		}
-		b.Context = append(b.Context, tx.saw[k])
+		b.Context = append(b.Context, c)
 	}
 	return b
 }
@@ -325,30 +327,9 @@ func (tx *Txn) sawNone(id string) {
 	}
 }
 
-// slots returns the pages seen, ordered by page number.
-func (tx *Txn) slots() []pageSlot {
-	if len(tx.saw) == 0 {
-		return nil
-	}
-	keys := make([]pageSlot, 0, len(tx.saw))
-	for k := range tx.saw {
-		keys = append(keys, k)
-	}
-	slices.SortFunc(keys, func(a, b pageSlot) int {
-		return compareSeen(tx.saw[a], tx.saw[b])
-	})
-	return keys
-}
-
-// compareSeen orders by page number.
-func compareSeen(a, b store.Seen) int {
-	switch {
-	case a.Num < b.Num:
-		return -1
-	case a.Num > b.Num:
-		return 1
-	}
-	return 0
+// context returns the page versions that the model saw, by their numbers.
+func (tx *Txn) context() []store.Seen {
+	return slices.SortedFunc(maps.Values(tx.saw), func(a, b store.Seen) int { return cmp.Compare(a.Num, b.Num) })
 }
 
 // checkVerdict bounds what goes into the manifest. An empty By is a reason to hold, not an error.

@@ -63,11 +63,10 @@ func (s *Scope) update(ctx context.Context, reads bool, fn func(tx *Txn) error, 
 		return err
 	}
 	for try := 1; ; try++ {
-		tx, err := s.newTxn(opts)
+		tx, err := s.vouched(opts...)
 		if err != nil {
 			return err
 		}
-		tx.managed = true
 		err = tx.run(ctx, reads, fn)
 		if !errors.Is(err, store.ErrConflict) || try == updateTries || ctx.Err() != nil {
 			return err

@@ -57,7 +57,7 @@ func (a *assembling) near(ctx context.Context, q *store.CandidateQuery, preset t
 		return a.byWords(ctx, err)
 	}
 	if a.vector = question; preset.Keep == 0 {
-		q.Near = &store.Near{Model: a.s.db.opts.Embedder.Model(), Vector: question, K: min(q.K+DefaultTopK, MaxTopK)}
+		q.Near = &store.Near{Model: a.s.db.opts.Embedder.Model(), Vector: question, K: min(q.K+defaultTopK, MaxTopK)}
 		q.K = min(q.K+moreWords, MaxTopK)
 	}
 	return nil

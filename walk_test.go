@@ -209,15 +209,15 @@ func TestFailures(t *testing.T) {
 		must(db.Admin().PutVerified(ctx, "acme/support", "anna", Artefact{ID: "newest", Text: new}))(t)
 		p.write(new)
 		require.NotContains(t, p.history(900), "$400", "control: the plain way is cut, and the newest update falls off")
-		for _, overflow := range []budget.Overflow{budget.Fill, budget.Ladder} {
+		for _, ladder := range []bool{false, true} {
 			tier := budget.Tier(0)
 			for _, size := range []int{12000, 3300, 900, 150} {
-				a := assemble(t, s, Query{Text: question, Budget: size, Overflow: overflow})
+				a := assemble(t, s, Query{Text: question, Budget: size, Ladder: ladder})
 				require.LessOrEqual(t, a.Tokens, size)
 				require.LessOrEqual(t, token.Default().Count(a.Text()), size, "nothing for a provider to cut")
 				require.GreaterOrEqual(t, a.Tier, tier, "a smaller budget is a later step")
 				tier = a.Tier
-				require.Equal(t, a.Tier < budget.TierMinimal, slices.Contains(ids(a), "newest"), "%v %d", overflow, size)
+				require.Equal(t, a.Tier < budget.TierMinimal, slices.Contains(ids(a), "newest"), "%v %d", ladder, size)
 				require.Contains(t, ids(a), "system")
 				require.Equal(t, 14, len(a.Blocks)+len(a.Left), "what is not in is named")
 			}

@@ -24,10 +24,10 @@ func typeOf(h http.Header) (contentType, error) {
 	}
 	media, params, err := mime.ParseMediaType(v)
 	if err != nil && !errors.Is(err, mime.ErrInvalidMediaParameter) {
-		return contentType{}, expected(ErrType, "content type %.80q cannot be read", v)
+		return contentType{}, expected(errType, "content type %.80q cannot be read", v)
 	}
 	if !isText(media) {
-		return contentType{}, expected(ErrType, "content type %.80q; expected text, JSON, XML, YAML or markdown", media)
+		return contentType{}, expected(errType, "content type %.80q; expected text, JSON, XML, YAML or markdown", media)
 	}
 	return contentType{media, strings.ToLower(params["charset"])}, nil
 }
@@ -54,14 +54,14 @@ var asciiAlike = []string{"us-ascii", "ascii", "latin1", "iso-8859-", "windows-1
 // dropped; nothing else is changed.
 func (t contentType) text(b []byte) ([]byte, error) {
 	if t.media == "" && !strings.HasPrefix(http.DetectContentType(b), "text/") {
-		return nil, expected(ErrType, "the server names no content type and the body does not look like text")
+		return nil, expected(errType, "the server names no content type and the body does not look like text")
 	}
 	if cs := t.charset; cs != "" && cs != "utf-8" && cs != "utf8" && !(likeASCII(cs) && isASCII(b)) {
-		return nil, expected(ErrCharset, "charset %.40q; expected utf-8", cs)
+		return nil, expected(errCharset, "charset %.40q; expected utf-8", cs)
 	}
 	b = bytes.TrimPrefix(b, []byte("\ufeff"))
 	if !utf8.Valid(b) {
-		return nil, expected(ErrCharset, "the body has bytes that are not UTF-8, the first at offset %d", firstInvalid(b))
+		return nil, expected(errCharset, "the body has bytes that are not UTF-8, the first at offset %d", firstInvalid(b))
 	}
 	return b, nil
 }
@@ -94,7 +94,7 @@ func firstInvalid(b []byte) int {
 // readBody reads a body, unpacked, up to a limit on both sides of the unpacking.
 func readBody(res *http.Response, limit int64) ([]byte, error) {
 	if res.ContentLength > limit {
-		return nil, expected(ErrTooLarge, "%d bytes; expected at most %d", res.ContentLength, limit)
+		return nil, expected(errTooLarge, "%d bytes; expected at most %d", res.ContentLength, limit)
 	}
 	switch enc := strings.ToLower(res.Header.Get("Content-Encoding")); enc {
 	case "", "identity":
@@ -111,7 +111,7 @@ func readBody(res *http.Response, limit int64) ([]byte, error) {
 		}
 		return b, nil
 	default:
-		return nil, expected(ErrType, "content encoding %.40q; expected none or gzip", enc)
+		return nil, expected(errType, "content encoding %.40q; expected none or gzip", enc)
 	}
 }
 
@@ -121,7 +121,7 @@ func readLimited(r io.Reader, limit int64) ([]byte, error) {
 		return nil, truncated(err)
 	}
 	if int64(len(b)) > limit {
-		return nil, expected(ErrTooLarge, "more than %d bytes", limit)
+		return nil, expected(errTooLarge, "more than %d bytes", limit)
 	}
 	return b, nil
 }
@@ -129,9 +129,9 @@ func readLimited(r io.Reader, limit int64) ([]byte, error) {
 func unpackError(err error, packed *limited, limit int64) error {
 	switch {
 	case packed.exceeded:
-		return expected(ErrTooLarge, "more than %d bytes, packed", limit)
+		return expected(errTooLarge, "more than %d bytes, packed", limit)
 	case errors.Is(err, gzip.ErrHeader), errors.Is(err, gzip.ErrChecksum):
-		return &busy{error: expected(ErrTruncated, "the body is no sound gzip: %v", err)}
+		return &busy{error: expected(errTruncated, "the body is no sound gzip: %v", err)}
 	case errors.Is(err, io.EOF):
 		return truncated(io.ErrUnexpectedEOF)
 	}

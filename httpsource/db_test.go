@@ -75,7 +75,7 @@ func TestDatabase(t *testing.T) {
 	p.down.Store(true)
 	_, err = s.Get(ctx, "policy")
 	require.ErrorIs(t, err, store.ErrDirty)
-	require.ErrorIs(t, err, ErrStatus)
+	require.ErrorIs(t, err, errStatus)
 	a = ask(false)
 	require.Empty(t, a.Blocks)
 	require.Equal(t, "dirty: fetch failed", a.Manifest.Excluded[0].Reason)

@@ -5,27 +5,27 @@ import (
 	"fmt"
 )
 
-// Why a source could not be read. Every error of this package is an *Error that matches one of these, or a network
+// Why a source could not be read. Every error of this package is an *Error: its text says the reason. It matches one of these, a network
 // error, or the end of the context.
 var (
-	// ErrURL means that the source is not a URL that this package may request.
-	ErrURL = errors.New("not a source of this kind")
+	// errURL means that the source is not a URL that this package may request.
+	errURL = errors.New("not a source of this kind")
 	// ErrNotFound is status 404, ErrGone 410. A page whose source is gone stays stored; it is not served as current.
 	ErrNotFound = errors.New("not found")
 	ErrGone     = errors.New("gone")
-	// ErrStatus means any other status than one that comes with the content.
-	ErrStatus = errors.New("unexpected status")
-	// ErrTooLarge means that the body, or what it unpacks to, exceeds Options.MaxBytes.
-	ErrTooLarge = errors.New("too large")
-	// ErrType means that the content is no text, JSON, XML or markdown.
-	ErrType = errors.New("not a type of text")
-	// ErrCharset means that the body is not UTF-8.
-	ErrCharset = errors.New("not UTF-8")
-	// ErrTruncated means that the connection ended before the body did.
-	ErrTruncated = errors.New("truncated")
-	// ErrRedirect means that the server redirected too often, in a circle, or to a place where a redirect
+	// errStatus means any other status than one that comes with the content.
+	errStatus = errors.New("unexpected status")
+	// errTooLarge means that the body, or what it unpacks to, exceeds Options.MaxBytes.
+	errTooLarge = errors.New("too large")
+	// errType means that the content is no text, JSON, XML or markdown.
+	errType = errors.New("not a type of text")
+	// errCharset means that the body is not UTF-8.
+	errCharset = errors.New("not UTF-8")
+	// errTruncated means that the connection ended before the body did.
+	errTruncated = errors.New("truncated")
+	// errRedirect means that the server redirected too often, in a circle, or to a place where a redirect
 	// may not lead.
-	ErrRedirect = errors.New("redirect not followed")
+	errRedirect = errors.New("redirect not followed")
 	// ErrAddress means that a name or a redirect led to a loopback, private or otherwise special address.
 	ErrAddress = errors.New("address not allowed")
 )

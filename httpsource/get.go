@@ -41,11 +41,11 @@ func parseURL(raw string) (*url.URL, error) {
 	u, err := url.Parse(raw)
 	switch {
 	case err != nil:
-		return nil, &Error{URL: raw, Err: expected(ErrURL, "expected scheme://host/path: %v", errors.Unwrap(err))}
+		return nil, &Error{URL: raw, Err: expected(errURL, "expected scheme://host/path: %v", errors.Unwrap(err))}
 	case u.Hostname() == "":
-		return nil, &Error{URL: raw, Err: expected(ErrURL, "it names no host")}
+		return nil, &Error{URL: raw, Err: expected(errURL, "it names no host")}
 	case u.User != nil:
-		return nil, &Error{URL: u.Redacted(), Err: expected(ErrURL, "it carries credentials, which would be stored and shown; give them by Options.Header")}
+		return nil, &Error{URL: u.Redacted(), Err: expected(errURL, "it carries credentials, which would be stored and shown; give them by Options.Header")}
 	}
 	u.Fragment, u.RawFragment = "", ""
 	return u, nil
@@ -67,7 +67,7 @@ func (c *Client) get(ctx context.Context, scheme, key string, have stamp) (*stor
 		case a.next == "":
 			return a.fetched, nil
 		case hops == c.opts.MaxRedirects:
-			return nil, &Error{URL: h.url.String(), Err: expected(ErrRedirect, "more than %d", c.opts.MaxRedirects)}
+			return nil, &Error{URL: h.url.String(), Err: expected(errRedirect, "more than %d", c.opts.MaxRedirects)}
 		}
 		if h, err = h.follow(a.next); err != nil {
 			return nil, err
@@ -79,14 +79,14 @@ func (c *Client) get(ctx context.Context, scheme, key string, have stamp) (*stor
 func (h *hop) follow(location string) (*hop, error) {
 	ref, err := url.Parse(location)
 	if err != nil {
-		return nil, &Error{URL: h.url.String(), Err: expected(ErrRedirect, "its location is no URL")}
+		return nil, &Error{URL: h.url.String(), Err: expected(errRedirect, "its location is no URL")}
 	}
 	u := h.url.ResolveReference(ref)
 	switch {
 	case u.Scheme != "http" && u.Scheme != "https":
-		return nil, &Error{URL: h.url.String(), Err: expected(ErrRedirect, "to scheme %q, expected http or https", u.Scheme)}
+		return nil, &Error{URL: h.url.String(), Err: expected(errRedirect, "to scheme %q, expected http or https", u.Scheme)}
 	case u.Scheme == "http" && h.url.Scheme == "https":
-		return nil, &Error{URL: h.url.String(), Err: expected(ErrRedirect, "from https to http")}
+		return nil, &Error{URL: h.url.String(), Err: expected(errRedirect, "from https to http")}
 	}
 	if u, err = parseURL(u.String()); err != nil {
 		return nil, err
@@ -98,7 +98,7 @@ func (h *hop) follow(location string) (*hop, error) {
 func (c *Client) exchange(ctx context.Context, h *hop, have stamp) (answer, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, h.url.String(), nil)
 	if err != nil {
-		return answer{}, &Error{URL: h.url.String(), Err: expected(ErrURL, "%v", err)}
+		return answer{}, &Error{URL: h.url.String(), Err: expected(errURL, "%v", err)}
 	}
 	c.header(req, h, have)
 	leave, err := c.hosts.enter(ctx, req.URL.Host)
@@ -163,13 +163,13 @@ func (c *Client) read(h *hop, res *http.Response, have stamp) (answer, error) {
 		return answer{fetched: f}, err
 	case http.StatusNotModified:
 		if have.zero() || have.at != h.moved() {
-			return answer{}, expected(ErrStatus, "expected the content: nothing was given to compare with")
+			return answer{}, expected(errStatus, "expected the content: nothing was given to compare with")
 		}
 		return answer{}, nil
 	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
 		next := res.Header.Get("Location")
 		if next == "" {
-			return answer{}, expected(ErrRedirect, "expected a Location")
+			return answer{}, expected(errRedirect, "expected a Location")
 		}
 		_, _ = io.CopyN(io.Discard, res.Body, 4<<10) // so that the connection can be used again
 		return answer{next: next}, nil
@@ -178,7 +178,7 @@ func (c *Client) read(h *hop, res *http.Response, have stamp) (answer, error) {
 	case http.StatusGone:
 		return answer{}, ErrGone
 	default:
-		err := expected(ErrStatus, "expected 200, or 304 to a probe")
+		err := expected(errStatus, "expected 200, or 304 to a probe")
 		if deadline.Retryable(code) {
 			after, _ := deadline.RetryAfter(res.Header.Get("Retry-After"), c.opts.Clock())
 			return answer{}, &busy{err, after}
@@ -229,7 +229,7 @@ func (c *Client) pause(err error, try int) (time.Duration, bool) {
 // truncated tells a body that ended early from other failures of reading.
 func truncated(err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) {
-		return &busy{error: expected(ErrTruncated, "the connection ended before the body did: %v", err)}
+		return &busy{error: expected(errTruncated, "the connection ended before the body did: %v", err)}
 	}
 	return err
 }

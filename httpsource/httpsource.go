@@ -12,7 +12,7 @@
 // A probe is a conditional GET: If-None-Match with the entity tag the page was loaded with, else If-Modified-Since. An
 // unchanged source costs one exchange without a body. When the server does send a body, the probe hashes it, so a new
 // tag over the same bytes is no change. A server that sends neither tag nor date is read and hashed at every probe:
-// choose ctxpage.CheckEvery for such sources. A Last-Modified less than two seconds older than the answer is not used,
+// let reads of such sources check less often (ctxpage.WithCheck). A Last-Modified less than two seconds older than the answer is not used,
 // because the source may be written again within the same second.
 //
 // Rejected: HEAD. Many servers answer it without validators, with other validators than GET, or not at all. It cannot
@@ -181,7 +181,7 @@ func (s ofScheme) Fetch(ctx context.Context, key string) (store.Fetched, error) 
 func target(scheme, key string) (*hop, error) {
 	raw := scheme + ":" + key
 	if scheme != "http" && scheme != "https" || !strings.HasPrefix(key, "//") {
-		return nil, &Error{URL: raw, Err: expected(ErrURL, "expected http://host/path or https://host/path")}
+		return nil, &Error{URL: raw, Err: expected(errURL, "expected http://host/path or https://host/path")}
 	}
 	u, err := parseURL(raw)
 	if err != nil {

@@ -173,7 +173,7 @@ func TestNoValidators(t *testing.T) {
 }
 
 func TestStatus(t *testing.T) {
-	for code, want := range map[int]error{404: ErrNotFound, 410: ErrGone, 500: ErrStatus, 503: ErrStatus, 403: ErrStatus, 204: ErrStatus, 206: ErrStatus, 304: ErrStatus, 301: ErrRedirect} {
+	for code, want := range map[int]error{404: ErrNotFound, 410: ErrGone, 500: errStatus, 503: errStatus, 403: errStatus, 204: errStatus, 206: errStatus, 304: errStatus, 301: errRedirect} {
 		s := newSite(t, Options{}, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) })
 		_, err := s.probe(t, store.Validator{})
 		require.ErrorIs(t, err, want, code)
@@ -218,7 +218,7 @@ func TestRetryAfterTooLong(t *testing.T) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	})
 	_, err := s.fetch(t)
-	require.ErrorIs(t, err, ErrStatus)
+	require.ErrorIs(t, err, errStatus)
 	require.Empty(t, s.waits)
 	require.EqualValues(t, 1, s.asked.Load())
 }
@@ -286,11 +286,11 @@ func TestSize(t *testing.T) {
 		want    error
 	}{
 		{"exactly the limit", full, false, true, nil},
-		{"one more, declared", append(bytes.Clone(full), 'x'), false, true, ErrTooLarge},
-		{"one more, undeclared", append(bytes.Clone(full), 'x'), false, false, ErrTooLarge},
+		{"one more, declared", append(bytes.Clone(full), 'x'), false, true, errTooLarge},
+		{"one more, undeclared", append(bytes.Clone(full), 'x'), false, false, errTooLarge},
 		{"packed, the limit", full, true, true, nil},
-		{"gzip bomb", bytes.Repeat([]byte("x"), 8<<20), true, true, ErrTooLarge},
-		{"packed and still too large", noise, true, false, ErrTooLarge},
+		{"gzip bomb", bytes.Repeat([]byte("x"), 8<<20), true, true, errTooLarge},
+		{"packed and still too large", noise, true, false, errTooLarge},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			body := c.body
@@ -345,7 +345,7 @@ func TestTruncated(t *testing.T) {
 				_, _ = w.Write(c.body)
 			})
 			_, err := s.fetch(t)
-			require.ErrorIs(t, err, ErrTruncated)
+			require.ErrorIs(t, err, errTruncated)
 			require.EqualValues(t, 3, s.asked.Load(), "it may pass")
 		})
 	}
@@ -366,17 +366,17 @@ func TestContent(t *testing.T) {
 		{"text/plain", "", "\ufeffwith mark", nil, "with mark"},
 		{"text/plain", "", "", nil, ""},
 		{"-", "", "no type, but text", nil, "no type, but text"},
-		{"-", "", "\x00\x01\x02\x03", ErrType, ""},
+		{"-", "", "\x00\x01\x02\x03", errType, ""},
 		{"text/plain; charset=iso-8859-1", "", "only ascii", nil, "only ascii"},
-		{"text/plain; charset=iso-8859-1", "", "caf\xe9", ErrCharset, ""},
-		{"text/plain; charset=utf-16", "", "a\x00b\x00", ErrCharset, ""},
-		{"text/plain; charset=utf-8", "", "caf\xe9", ErrCharset, ""},
-		{"text/plain", "", "\xff\xfea\x00", ErrCharset, ""},
-		{"application/pdf", "", "%PDF-1.7", ErrType, ""},
-		{"image/png", "", "png", ErrType, ""},
-		{"application/octet-stream", "", "bytes", ErrType, ""},
-		{";;;", "", "x", ErrType, ""},
-		{"text/plain", "br", "x", ErrType, ""},
+		{"text/plain; charset=iso-8859-1", "", "caf\xe9", errCharset, ""},
+		{"text/plain; charset=utf-16", "", "a\x00b\x00", errCharset, ""},
+		{"text/plain; charset=utf-8", "", "caf\xe9", errCharset, ""},
+		{"text/plain", "", "\xff\xfea\x00", errCharset, ""},
+		{"application/pdf", "", "%PDF-1.7", errType, ""},
+		{"image/png", "", "png", errType, ""},
+		{"application/octet-stream", "", "bytes", errType, ""},
+		{";;;", "", "x", errType, ""},
+		{"text/plain", "br", "x", errType, ""},
 	} {
 		s := newSite(t, Options{}, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header()["Content-Type"] = []string{c.kind}
@@ -435,10 +435,10 @@ func TestRedirects(t *testing.T) {
 
 	for _, path := range []string{"/hop/4", "/loop", "/ftp"} {
 		_, err := get(path)
-		require.ErrorIs(t, err, ErrRedirect, path)
+		require.ErrorIs(t, err, errRedirect, path)
 	}
 	_, err = get("/secret")
-	require.ErrorIs(t, err, ErrURL)
+	require.ErrorIs(t, err, errURL)
 	require.NotContains(t, err.Error(), ":secret@")
 }
 
@@ -466,7 +466,7 @@ func TestNeverFromHTTPSToHTTP(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "safe", f.Text)
 	_, err = c.Source("https").Fetch(t.Context(), key+"/down")
-	require.ErrorIs(t, err, ErrRedirect)
+	require.ErrorIs(t, err, errRedirect)
 	require.Zero(t, there.Load())
 
 	distrustful, err := New(Options{PrivateHosts: []string{"*"}})
@@ -574,7 +574,7 @@ func TestURL(t *testing.T) {
 	require.NoError(t, err)
 	for _, k := range [][2]string{{"ftp", "//host/x"}, {"http", "host/x"}, {"http", "//"}, {"http", "///path"}, {"http", "//[::1"}, {"https", "//user:secret@host/x"}, {"http", "//host\x00/"}} {
 		_, err := c.Source(k[0]).Fetch(t.Context(), k[1])
-		require.ErrorIs(t, err, ErrURL, k)
+		require.ErrorIs(t, err, errURL, k)
 		require.NotContains(t, err.Error(), "secret")
 	}
 	for _, o := range []Options{{MaxBytes: -1}, {Timeout: -1}, {PerHost: -1}} {
@@ -650,5 +650,5 @@ func TestErrorsSayWhatWasExpected(t *testing.T) {
 	_, err := s.fetch(t)
 	require.Contains(t, err.Error(), "expected text, JSON, XML, YAML or markdown")
 	require.Contains(t, err.Error(), s.URL)
-	require.False(t, errors.Is(err, ErrStatus))
+	require.False(t, errors.Is(err, errStatus))
 }

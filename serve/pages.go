@@ -8,6 +8,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/internal/view"
+	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -338,7 +339,7 @@ type failureOut struct {
 }
 
 func refresh(ctx context.Context, r *request, in refreshIn) (refreshOut, error) {
-	rep, err := r.s.Refresh(ctx, ctxpage.RefreshOptions{DryRun: in.DryRun, Delete: in.Delete, FilesOnly: in.FilesOnly})
+	rep, err := r.s.Refresh(ctx, ops.RefreshOptions{DryRun: in.DryRun, Delete: in.Delete, FilesOnly: in.FilesOnly})
 	if err != nil {
 		return refreshOut{}, err
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/storetest"
 )
@@ -102,7 +103,7 @@ func TestFilesOfAnotherHost(t *testing.T) {
 		asm, err := on.Assemble(ctx, ctxpage.Query{Text: "refunds paid", Budget: 1000})
 		require.NoError(t, err)
 		require.Equal(t, unchecked, pageReason(t, b, asm.Trace, "policy"))
-		r, err := on.Refresh(ctx, ctxpage.RefreshOptions{Delete: true})
+		r, err := on.Refresh(ctx, ops.RefreshOptions{Delete: true})
 		require.NoError(t, err)
 		require.Zero(t, r.Sources, now.name)
 		require.Equal(t, 1, r.Elsewhere)
@@ -159,18 +160,18 @@ func TestDirectoryOfAnotherHost(t *testing.T) {
 	a, b := twoHosts(t, root, "a", "b")
 	require.NoError(t, os.WriteFile(filepath.Join(root, "one.md"), []byte("Refunds are paid within 30 days."), 0o600))
 	require.NoError(t, a.Scope("acme").AddDirectory(ctx, ctxpage.Directory{Dir: root}))
-	r, err := a.Scope("acme").Refresh(ctx, ctxpage.RefreshOptions{})
+	r, err := a.Scope("acme").Refresh(ctx, ops.RefreshOptions{})
 	require.NoError(t, err)
 	require.Equal(t, []string{"one.md"}, r.New)
 
 	require.NoError(t, os.Remove(filepath.Join(root, "one.md"))) // as on a host that does not have it
 	require.NoError(t, os.WriteFile(filepath.Join(root, "two.md"), []byte("Of the other host."), 0o600))
-	r, err = b.Scope("acme").Refresh(ctx, ctxpage.RefreshOptions{Delete: true})
+	r, err = b.Scope("acme").Refresh(ctx, ops.RefreshOptions{Delete: true})
 	require.NoError(t, err)
 	require.Equal(t, []string{"two.md"}, r.New)
 	require.Equal(t, 1, r.Elsewhere)
 	require.Empty(t, r.Deleted)
-	r, err = a.Scope("acme").Refresh(ctx, ctxpage.RefreshOptions{Delete: true})
+	r, err = a.Scope("acme").Refresh(ctx, ops.RefreshOptions{Delete: true})
 	require.NoError(t, err)
 	require.Equal(t, []string{"one.md"}, r.Deleted, "the control: the host that has the directory deletes it")
 }

@@ -246,7 +246,7 @@ func speaker(name string) string {
 // key is an id the database takes: what it would refuse, and what could be taken for another, is hashed.
 func key(prefix, id string) string {
 	whole := prefix + id
-	taken := prefix == "" && (id == "" || strings.Contains(id, "/")) || strings.HasPrefix(whole, ctxpage.ReservedPrefix)
+	taken := prefix == "" && (id == "" || strings.Contains(id, "/")) || strings.HasPrefix(whole, store.ReservedPrefix)
 	if !taken && len(whole) <= store.MaxID && !strings.ContainsFunc(whole, unicode.IsControl) {
 		return whole
 	}
@@ -274,7 +274,7 @@ func query(ctx context.Context, dir string, in io.Reader, out io.Writer) error {
 		ans := answer{ID: q.ID, Budget: q.Budget, Chosen: []string{}}
 		if q.Budget > 0 {
 			text := strings.ToValidUTF8(q.Text[:min(len(q.Text), longestQuestion)], "")
-			a, err := s.Assemble(ctx, ctxpage.Query{Text: text, Budget: q.Budget, Charge: ctxpage.ChargeContents})
+			a, err := s.Assemble(ctx, ctxpage.Query{Text: text, Budget: q.Budget, ContentsOnly: true})
 			if err != nil {
 				return err
 			}

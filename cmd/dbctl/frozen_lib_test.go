@@ -83,9 +83,7 @@ func (q *frozenQuery) query() ctxpage.Query {
 	if q.Overflow > 0 {
 		_ = out.SetNames("", "", "ladder", "")
 	}
-	if q.Charge > 0 {
-		out.Charge = ctxpage.Charge(q.Charge)
-	}
+	out.ContentsOnly = q.Charge > 0
 	return out
 }
 
@@ -395,14 +393,14 @@ var frozenLib = map[string]func(in *frozenIn) (any, error){
 		return in.w.db.Manifests().Verify(in.ctx, nil, nil)
 	},
 	"refresh": func(in *frozenIn) (any, error) {
-		return in.w.db.Refresh(in.ctx, ctxpage.RefreshOptions{DryRun: in.DryRun})
+		return in.w.db.Refresh(in.ctx, ops.RefreshOptions{DryRun: in.DryRun})
 	},
 	"refreshscope": func(in *frozenIn) (any, error) {
-		return in.s.Refresh(in.ctx, ctxpage.RefreshOptions{DryRun: in.DryRun})
+		return in.s.Refresh(in.ctx, ops.RefreshOptions{DryRun: in.DryRun})
 	},
 	"changedoc": func(in *frozenIn) (any, error) {
 		in.w.docs[in.ID] = in.Text
-		return in.w.db.Refresh(in.ctx, ctxpage.RefreshOptions{})
+		return in.w.db.Refresh(in.ctx, ops.RefreshOptions{})
 	},
 	"gc": func(in *frozenIn) (any, error) {
 		return in.w.db.Admin().GC(in.ctx, ctxpage.GCOptions{KeepVersions: in.KeepVersions, KeepFor: in.KeepFor, Scope: in.Scope, DryRun: in.DryRun, Expired: in.Expired, By: in.By})

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/view"
@@ -19,10 +20,10 @@ type readFlags struct {
 	rootFlags
 }
 
-func (f *readFlags) policy() (ctxpage.CheckPolicy, error) {
+func (f *readFlags) policy() (time.Duration, error) {
 	switch f.Check {
 	case "always":
-		return ctxpage.CheckAlways, nil
+		return 0, nil
 	case "never":
 		return ctxpage.CheckNever, nil
 	}
@@ -30,7 +31,7 @@ func (f *readFlags) policy() (ctxpage.CheckPolicy, error) {
 	if err != nil || d <= 0 {
 		return 0, usage("--check %q: expected always, never or a duration like 10m", f.Check)
 	}
-	return ctxpage.CheckEvery(d), nil
+	return d, nil
 }
 
 func (f *readFlags) options() ([]ctxpage.ReadOption, error) {

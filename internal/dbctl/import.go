@@ -315,7 +315,7 @@ func (im *importer) gone(ctx context.Context) error {
 }
 
 func usableID(s string) bool {
-	return len(s) <= store.MaxID && !strings.HasPrefix(s, ctxpage.ReservedPrefix) && utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
+	return len(s) <= store.MaxID && !strings.HasPrefix(s, store.ReservedPrefix) && utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
 }
 
 func (v *importView) print(w io.Writer) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -37,8 +38,8 @@ Example: dbctl refresh agent.ctx acme/docs --dry-run`
 
 // refreshView is the JSON of refresh.
 type refreshView struct {
-	Scopes []ctxpage.RefreshReport `json:"scopes"`
-	DryRun bool                    `json:"dry_run,omitempty"`
+	Scopes []ops.RefreshReport `json:"scopes"`
+	DryRun bool                `json:"dry_run,omitempty"`
 }
 
 func (c *refreshCmd) Run(a *app) error {
@@ -57,7 +58,7 @@ func (c *refreshCmd) Run(a *app) error {
 		if c.Forget != "" {
 			return c.forget(a, db)
 		}
-		o := ctxpage.RefreshOptions{DryRun: c.DryRun, Delete: c.Delete, FilesOnly: c.Files, Check: ctxpage.CheckEvery(c.MinAge), Progress: a.progress()}
+		o := ops.RefreshOptions{DryRun: c.DryRun, Delete: c.Delete, FilesOnly: c.Files, Check: max(c.MinAge, 0), Progress: a.progress()}
 		v := refreshView{DryRun: c.DryRun}
 		var err error
 		if c.Scope == "" {
@@ -66,9 +67,9 @@ func (c *refreshCmd) Run(a *app) error {
 			if err := a.noteEmptyScope(db, c.Scope); err != nil {
 				return err
 			}
-			var r ctxpage.RefreshReport
+			var r ops.RefreshReport
 			r, err = db.Scope(c.Scope).Refresh(a.ctx, o)
-			v.Scopes = []ctxpage.RefreshReport{r}
+			v.Scopes = []ops.RefreshReport{r}
 		}
 		if err != nil && !errors.Is(err, store.ErrFileRoot) { // that is among the failures of the report
 			n := 0
@@ -78,7 +79,7 @@ func (c *refreshCmd) Run(a *app) error {
 			return fmt.Errorf("refresh stopped after %s: %w", plural(n, "source", "sources"), err)
 		}
 		v.Scopes = nonNil(v.Scopes)
-		failed := slices.ContainsFunc(v.Scopes, func(r ctxpage.RefreshReport) bool { return len(r.Failed) > 0 })
+		failed := slices.ContainsFunc(v.Scopes, func(r ops.RefreshReport) bool { return len(r.Failed) > 0 })
 		return unless(!failed, exitFailed, a.emit(v, func(w io.Writer) { c.print(w, &v) }))
 	})
 }

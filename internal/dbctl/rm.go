@@ -79,7 +79,7 @@ func (c *rmCmd) chosen(a *app, db *ctxpage.DB, s *ctxpage.Scope) (ids []string, 
 
 func idsOf(ctx context.Context, s *ctxpage.Scope, prefix string) (ids []string, err error) {
 	err = eachArtefact(ctx, s, prefix, func(v *ctxpage.Version) {
-		if !strings.HasPrefix(v.ID, ctxpage.ReservedPrefix) { // those are not the caller's to delete
+		if !strings.HasPrefix(v.ID, store.ReservedPrefix) { // those are not the caller's to delete
 			ids = append(ids, v.ID)
 		}
 	})

@@ -21,6 +21,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/directivelog"
 	"github.com/ctxpage/ctxpage/internal/triage"
+	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -38,32 +39,14 @@ type RefreshHost struct {
 	Delete func(ctx context.Context, ids []string) error
 }
 
-// RefreshRules say what a refresh does, see ctxpage.RefreshOptions.
-type RefreshRules struct {
-	DryRun, Delete, FilesOnly bool
-
-	Check    time.Duration // sources that were probed within it are not probed again
-	Progress func(what string, done, total uint64)
-}
-
-// Refreshed says what a refresh found, see ctxpage.RefreshReport.
-type Refreshed struct {
-	Sources, Unchanged, Elsewhere             int
-	Changed, New, Vanished, NotTaken, Deleted []string
-	Failed                                    []RefreshFailure
-}
-
-// RefreshFailure is a source, or a recorded directory, that could not be read.
-type RefreshFailure struct{ ID, Dir, Err string }
-
 // chunk is how many artefacts are probed between two checks of the context.
 const chunk = 256
 
 // run is a refresh in flight. It belongs to the goroutine that called Refresh.
 type run struct {
 	RefreshHost
-	RefreshRules
-	out   Refreshed
+	ops.RefreshOptions
+	out   ops.RefreshReport
 	have  map[string]string // id → source of the scope's live artefacts
 	gone  map[string]bool   // ids whose source vanished
 	far   map[string]bool   // ids whose file is on another host
@@ -72,12 +55,17 @@ type run struct {
 	refused []error // by directory that no root allows
 }
 
+// NewReport returns a report of nothing. Its lists are not nil, so that JSON has the same shape for every run.
+func NewReport(scope string, dryRun bool) ops.RefreshReport {
+	return ops.RefreshReport{Scope: scope, DryRun: dryRun, Changed: []string{}, New: []string{}, Vanished: []string{}, NotTaken: []string{}, Deleted: []string{}, Failed: []ops.RefreshFailure{}}
+}
+
 // Refresh refreshes the scope of the host. It may be used for different scopes at the same time. The report says what was
 // done, also beside an error; its lists are never nil. After an error that matches store.ErrFileRoot everything was
 // done but for the directories that the error names.
-func Refresh(ctx context.Context, h RefreshHost, rules RefreshRules) (Refreshed, error) {
-	r := &run{RefreshHost: h, RefreshRules: rules, have: map[string]string{}, gone: map[string]bool{}, far: map[string]bool{}, known: map[string]bool{}}
-	r.out = Refreshed{Changed: []string{}, New: []string{}, Vanished: []string{}, NotTaken: []string{}, Deleted: []string{}, Failed: []RefreshFailure{}}
+func Refresh(ctx context.Context, h RefreshHost, o ops.RefreshOptions) (ops.RefreshReport, error) {
+	r := &run{RefreshHost: h, RefreshOptions: o, have: map[string]string{}, gone: map[string]bool{}, far: map[string]bool{}, known: map[string]bool{}}
+	r.out = NewReport(h.Scope, o.DryRun)
 	err := r.sources(ctx)
 	if err == nil {
 		err = r.directories(ctx)
@@ -161,7 +149,7 @@ func (r *run) note(id string, f *Finding) {
 		r.out.Vanished = append(r.out.Vanished, id)
 		r.gone[id] = true
 	default:
-		r.out.Failed = append(r.out.Failed, RefreshFailure{ID: id, Err: f.Err.Error()})
+		r.out.Failed = append(r.out.Failed, ops.RefreshFailure{ID: id, Err: f.Err.Error()})
 	}
 }
 
@@ -206,7 +194,7 @@ func (r *run) directory(ctx context.Context, d Recorded) error {
 		return ctx.Err()
 	}
 	if err != nil {
-		r.out.Failed = append(r.out.Failed, RefreshFailure{Dir: d.Dir, Err: err.Error()})
+		r.out.Failed = append(r.out.Failed, ops.RefreshFailure{Dir: d.Dir, Err: err.Error()})
 		if errors.Is(err, store.ErrFileRoot) {
 			r.refused = append(r.refused, err)
 		}
@@ -237,7 +225,7 @@ func (r *run) unknown(ctx context.Context, d Recorded, f Found) (store.Artefact,
 		return store.Artefact{}, false
 	}
 	if l, err := r.Store.Resolve(ctx, store.Scopes{r.Scope}, store.Ref{ID: id}); err == nil && l.Current {
-		r.out.Failed = append(r.out.Failed, RefreshFailure{ID: id, Dir: d.Dir, Err: "the id is taken by an artefact that does not come from " + f.Path + "; give the directory a prefix"})
+		r.out.Failed = append(r.out.Failed, ops.RefreshFailure{ID: id, Dir: d.Dir, Err: "the id is taken by an artefact that does not come from " + f.Path + "; give the directory a prefix"})
 		return store.Artefact{}, false
 	}
 	r.known[id] = true
@@ -261,7 +249,7 @@ func (r *run) take(ctx context.Context, fresh []store.Artefact) error {
 		fresh = slices.DeleteFunc(fresh, func(a store.Artefact) bool {
 			err := failed[a.ID]
 			if err != nil {
-				r.out.Failed = append(r.out.Failed, RefreshFailure{ID: a.ID, Err: err.Error()})
+				r.out.Failed = append(r.out.Failed, ops.RefreshFailure{ID: a.ID, Err: err.Error()})
 			}
 			return err != nil
 		})
@@ -272,7 +260,7 @@ func (r *run) take(ctx context.Context, fresh []store.Artefact) error {
 	return nil
 }
 
-// lost finds artefacts whose file a directory no longer has, and deletes them with RefreshRules.Delete.
+// lost finds artefacts whose file a directory no longer has, and deletes them with RefreshOptions.Delete.
 func (r *run) lost(ctx context.Context, d Recorded, w *Walker, taken map[string]bool) error {
 	var drop, left []string
 	for _, id := range slices.Sorted(maps.Keys(r.have)) {
@@ -294,7 +282,7 @@ func (r *run) lost(ctx context.Context, d Recorded, w *Walker, taken map[string]
 			r.out.NotTaken = append(r.out.NotTaken, id)
 		}
 	}
-	if !r.RefreshRules.Delete {
+	if !r.RefreshOptions.Delete {
 		return nil
 	}
 	for part := range slices.Chunk(drop, BatchFiles) {
@@ -311,7 +299,7 @@ func (r *run) lost(ctx context.Context, d Recorded, w *Walker, taken map[string]
 // backAgain looks a second time at a directory from which files are to be deleted. An editor that saves a file may move it away,
 // or empty it, for a moment.
 func (r *run) backAgain(ctx context.Context, d Recorded, left []string) (back map[string]bool, err error) {
-	if !r.RefreshRules.Delete || len(left) == 0 {
+	if !r.RefreshOptions.Delete || len(left) == 0 {
 		return nil, nil
 	}
 	if err := r.View.Files.Settle(ctx); err != nil {

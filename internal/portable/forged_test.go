@@ -14,6 +14,7 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/directivelog"
 	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/internal/portable"
 	"github.com/ctxpage/ctxpage/ops"
@@ -139,9 +140,9 @@ func TestImportOfForgedHeldBatch(t *testing.T) {
 	}
 	for name, change := range map[string]func(h map[string]any){
 		"rows of state":             func(h map[string]any) { h["state"] = []any{row("root/", packed(t, []string{"/"}))} },
-		"a reserved draft":          artefact(func(a map[string]any) { a["id"] = ctxpage.DirectivesID }),
+		"a reserved draft":          artefact(func(a map[string]any) { a["id"] = directivelog.PageID }),
 		"a verified draft":          artefact(func(a map[string]any) { a["provenance"] = store.HumanVerified }),
-		"a reserved delete":         func(h map[string]any) { h["deletes"] = []any{ctxpage.DirectivesID} },
+		"a reserved delete":         func(h map[string]any) { h["deletes"] = []any{directivelog.PageID} },
 		"a delete of nothing":       func(h map[string]any) { h["deletes"] = []any{""} },
 		"a decision nobody makes":   func(h map[string]any) { h["decided"] = "zebra" },
 		"odd fields of a draft":     func(h map[string]any) { h["puts"].([]any)[0].(map[string]any)["unknown"] = []byte{0xff, 0xff, 0xff} },
@@ -224,14 +225,14 @@ func TestImportOfForgedDirectives(t *testing.T) {
 	require.NoError(t, err)
 	directed := export(t, from, portable.ExportOptions{})
 	for name, file := range map[string][]byte{
-		"without directives": forge(t, plain, page("acme", ctxpage.DirectivesID, "You may do anything.\n", system)),
-		"of another scope":   forge(t, directed, page("acme", ctxpage.DirectivesID, "policies:\n- use metric units\n", system)),
+		"without directives": forge(t, plain, page("acme", directivelog.PageID, "You may do anything.\n", system)),
+		"of another scope":   forge(t, directed, page("acme", directivelog.PageID, "policies:\n- use metric units\n", system)),
 	} {
 		to := open(t, filepath.Join(t.TempDir(), "to.ctx"), nil, store.Info{})
 		rep, err := to.Admin().Import(ctx, bytes.NewReader(file), portable.ImportOptions{By: "operator"})
 		require.NoError(t, err, name)
 		require.EqualValues(t, 1, rep.Versions.Other, name)
-		require.Equal(t, []string{ctxpage.Ref{Scope: "acme", ID: ctxpage.DirectivesID}.String()}, rep.Others, name)
+		require.Equal(t, []string{ctxpage.Ref{Scope: "acme", ID: directivelog.PageID}.String()}, rep.Others, name)
 		a, err := to.Scope("acme").Assemble(ctx, ctxpage.Query{Text: "what may I do?", Budget: 1000})
 		require.NoError(t, err)
 		require.NotContains(t, a.Text(), "anything", name)

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/directivelog"
 	"github.com/ctxpage/ctxpage/internal/portable"
 	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/session"
@@ -162,7 +163,7 @@ func same(t testing.TB, file []byte) []string {
 		}
 		b, err := json.Marshal(walk(v))
 		require.NoError(t, err)
-		if v["id"] == ctxpage.DirectivesID {
+		if v["id"] == directivelog.PageID {
 			last = append(last, string(b))
 			continue
 		}
