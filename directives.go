@@ -234,8 +234,12 @@ func (d *Directives) commit(ctx context.Context, c *directivelog.Chain) error {
 	if s.db.opts.ReadOnly {
 		return store.ErrReadOnly
 	}
-	b := store.Batch{Scope: s.name, Actor: s.actor, OnStale: store.AllowStale}
-	if err := c.Write(&b, s.actor, s.db.opts.Clock()); err != nil {
+	id, err := s.db.newID()
+	if err != nil {
+		return err
+	}
+	b := store.Batch{ID: id, Scope: s.name, Actor: s.actor, Now: s.db.opts.Clock(), OnStale: store.AllowStale}
+	if err := c.Write(&b, s.actor, b.Now); err != nil {
 		return err
 	}
 	page, changed, err := c.Page()
@@ -252,7 +256,7 @@ func (d *Directives) commit(ctx context.Context, c *directivelog.Chain) error {
 		b.Deletes = []string{directivelog.PageID}
 	}
 	// The end of ctx does not end a commit: no second step may be judged while the outcome of this one is open.
-	_, err = s.db.commit(context.WithoutCancel(ctx), b)
+	_, err = s.db.store.Commit(context.WithoutCancel(ctx), b)
 	return err
 }
 

@@ -263,8 +263,12 @@ func (v *Version) fillParts(h *store.Head, whole bool) {
 
 // writeFetched commits what sources returned as the next versions of artefacts of one scope: all of them, or none.
 func (db *DB) writeFetched(ctx context.Context, heads []*store.Head, fetched []freshness.Got) error {
+	id, err := db.newID()
+	if err != nil {
+		return err
+	}
 	b := store.Batch{
-		Scope: heads[0].Scope, Actor: "source",
+		ID: id, Scope: heads[0].Scope, Actor: "source", Now: db.opts.Clock(),
 		Leaf: manifest.Record{Type: manifest.TypeRefetch, Reason: "source changed"},
 	}
 	for i, h := range heads {
@@ -275,7 +279,7 @@ func (db *DB) writeFetched(ctx context.Context, heads []*store.Head, fetched []f
 		b.Puts = append(b.Puts, put)
 		b.Expect = append(b.Expect, store.Precondition{Ref: Ref{Scope: h.Scope, ID: h.ID}, LSN: h.LSN})
 	}
-	_, err := db.commit(ctx, b)
+	_, err = db.store.Commit(ctx, b)
 	return err
 }
 
