@@ -33,7 +33,7 @@ func (o option) compare(p option) int {
 	)
 }
 
-// The exchange around the break looks at this many options, and gives up after this many steps. Larger numbers were
+// The exchange around the break looks at this many options, and ends after this many steps. Larger numbers were
 // tried over random sets and moved the mean by less than a thousandth.
 const (
 	coreSize  = 40
@@ -154,7 +154,7 @@ func (s *coreSearch) walk(i, room int, set uint64, value float64) {
 	s.walk(i+1, room, set, value)
 }
 
-// bound is what the rest could add if the last option could be split.
+// bound is the most that the rest can add, as if the last option could be split.
 func (s *coreSearch) bound(i, room int, value float64) float64 {
 	for ; i < len(s.opts); i++ {
 		o := s.opts[i]

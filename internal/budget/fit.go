@@ -100,7 +100,7 @@ type Result struct {
 // lost of the items that are not Minor:
 //
 //	tier           Ladder: demand / (Budget − Reserve)            Fill
-//	1 full         [0, .80)      everything in full               all of them are placed, in full
+//	1 full         [0, .80)      everything in full               all are placed, in full
 //	2 summarised   [.80, .95)    everything scored compressed     all are placed, some compressed or as a stub
 //	3 core         [.95, 1.10]   system, newest turn, protected   some are left out
 //	4 minimal      above 1.10    system only                      what is protected does not fit: system; the newest
@@ -127,7 +127,7 @@ func Fit(req Request) (Result, error) {
 	}
 }
 
-// fitting is one run of Fit. Its units are in canonical order; picks[i] is what units[i] becomes.
+// fitting is one run of Fit. Its units are in canonical order; picks[i] is the form of units[i].
 type fitting struct {
 	req    Request
 	limit  int
@@ -235,7 +235,7 @@ func (f *fitting) place(least rank, scored pick) bool {
 	return f.used <= f.limit
 }
 
-// take gives unit i a form if the room allows it, in exchange for what it has.
+// take sets the form of unit i if the room allows it, in exchange for what it has.
 func (f *fitting) take(i int, p pick) bool {
 	u := &f.units[i]
 	used := addSat(f.used-u.cost(f.picks[i]), u.cost(p))
@@ -246,7 +246,7 @@ func (f *fitting) take(i int, p pick) bool {
 	return true
 }
 
-// placeNewest keeps the newest turns in the last tier, the question (Item.Newest) first and then the newest of them: cut short,
+// placeNewest keeps the newest turns in the last tier, the question (Item.Newest) first and then the newest turns: cut short,
 // and then in full where that fits.
 func (f *fitting) placeNewest() {
 	var turns []int

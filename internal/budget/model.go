@@ -31,7 +31,7 @@ func (c Class) String() string {
 }
 
 // Place is the position in the window. What changes least comes first, so that a provider's prefix cache keeps hitting.
-// Place is separate from Class, which says what gives way first.
+// Place is separate from Class, which says what is left out first.
 type Place int
 
 // The places in window order.

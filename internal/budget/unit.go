@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// maxTokens is where sums of tokens saturate. No limit reaches it, so a saturated sum never fits.
+// maxTokens saturates sums of tokens. No limit reaches it, so a saturated sum never fits.
 const maxTokens = math.MaxInt
 
 // maxScore bounds a score, so that sums and quotients of scores stay finite.
 const maxScore = 1e12
 
-// rank is how strongly a unit is held.
+// rank orders units by how strongly they are held.
 type rank int8
 
 const (
@@ -25,7 +25,7 @@ const (
 	rankSystem
 )
 
-// unit is what is placed or left out together: a turn group, or an item alone.
+// unit is a turn group, or an item alone: it is placed or left out as a whole.
 type unit struct {
 	members []int // into Items
 	rank    rank
@@ -81,7 +81,7 @@ func newUnit(it *Item, members []int) unit {
 		score: it.worth(), recent: it.Recent, short: it.Short, unasked: it.Unasked, minor: it.Minor, newest: it.Position, asks: it.Newest}
 }
 
-// join adds a member: the group is held as its strongest member is, and costs what all of them cost.
+// join adds a member: the group is held as its strongest member is, and costs as much as all.
 func (u *unit) join(it *Item, i int) {
 	full, small, stub := it.costs()
 	u.members = append(u.members, i)
@@ -116,7 +116,7 @@ func (it *Item) rank() rank {
 	return rankScored
 }
 
-// place is where the item stands: what the caller said, else what class and flags say.
+// place is the place of the item: as the caller said, otherwise by class and flags.
 func (it *Item) place() Place {
 	switch {
 	case it.Place > PlaceAuto && it.Place <= PlaceNewest:

@@ -14,14 +14,14 @@ import (
 //
 //	uvarint bytes of the front of the body · uvarint bytes of its form · that · the last bytes of the body as they are
 //
-// The last bytes are the digests of rows and their numbers: they are random, and one of them is
+// The last bytes are the digests of rows and their numbers: they are random, and each can be
 // read at its distance from the end without anything before it. A leaf is dense on its own, because
 // a prune replaces leaves one by one, and because a leaf is read alone. The form of the front is
 //
 //	0 to 127     so many bytes and one more follow as they are
 //	128 to 255   copy so many bytes less 124 from as far back as a uvarint says, at least 1; words lies before the body
 
-// words is what leaves have in common. It is part of the format: it never changes.
+// words are parts that most leaves have. They are part of the format and never change.
 const words = "\x2a\x04held\x2b\x19confidence below the gate\x2c\x08?\xe6ffffff\x2d\x08?\xec\xcc\xcc\xcc\xcc\xcc\xcd\x2e\x07checker\x2a\x08rejected\x2b\x0brolled back\x2a\x08conflict\x05stale" +
 	"\x12\x01\x01\x13\x04fill\x14\x07default\x15\x05est/1\x16\x01\x01\x17\x04text\x18 \x00\x00\x00\x00\x00\x00\x00\x00\xff\xff\x0f" +
 	"\x01\x01\x03\x02\x11\x01\x04\x01 \x05\x08\x0c \x01\x01\x02\x02\x11\x01\x05\x08\x01\x01\x01\x02\x11\x01\x05\x08\x07agent\x08\x02\x0a\x06\x05\x11\x01\x15\x05est/1" +

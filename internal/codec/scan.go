@@ -8,7 +8,7 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// maxDepth is how deeply arrays and maps may nest. Ours nest three deep.
+// maxDepth bounds how deeply arrays and maps nest. Ours nest three deep.
 const maxDepth = 32
 
 var (

@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/archive"
@@ -86,8 +84,9 @@ func (s *Engine) Note(ctx context.Context, leaves []*manifest.Record, d store.Du
 // are encoded before the log is asked for their places, so that no other caller waits for that, and
 // hashed when they enter the tree.
 func (s *Engine) leave(ctx context.Context, leaves []*manifest.Record, asked [][]byte) (own []*Leaf, last uint64, err error) {
-	own = newLeaves(len(leaves))
+	own = make([]*Leaf, len(leaves))
 	for i, leaf := range leaves {
+		own[i] = new(Leaf)
 		if own[i].leaf, err = archive.EncodeLeaf(leaf); err != nil {
 			return nil, 0, fmt.Errorf("ctxpage: encode leaf: %w", err)
 		}
@@ -107,23 +106,6 @@ func (s *Engine) leave(ctx context.Context, leaves []*manifest.Record, asked [][
 		err = enqueueError(err)
 	}
 	return own, last, err
-}
-
-// newLeaves makes leaves. One alone, as a read has, takes one piece of memory with its list.
-func newLeaves(n int) []*Leaf {
-	if n == 1 {
-		one := new(struct {
-			leaf Leaf
-			list [1]*Leaf
-		})
-		one.list[0] = &one.leaf
-		return one.list[:]
-	}
-	own := make([]*Leaf, n)
-	for i := range own {
-		own[i] = new(Leaf)
-	}
-	return own
 }
 
 // audit is the audit as hosts read it. The tree has durable leaves only, and a read returns
@@ -147,7 +129,7 @@ func withClosedError[T any](v T, err error) (T, error) {
 	return v, err
 }
 
-// landed waits until leaves in flight are durable; trace "" stands for all of them. An error is
+// landed waits until leaves in flight are durable; trace "" stands for all. An error is
 // ignored: what is durable is then the answer.
 func (a audit) landed(ctx context.Context, trace string) {
 	if a.s.seq.flying(trace) && a.s.Failure() == nil {
@@ -269,7 +251,7 @@ func (a audit) ProveConsistency(ctx context.Context, old, size uint64) (manifest
 // digest.
 //
 //	written   in the record of its leaf, so that a crash cannot separate them       leave
-//	applied   by a checkpoint, with everything else in the overlay                 applyQuestions
+//	applied   by a checkpoint, with everything else in the overlay                 applySmall
 //	redone    from the log, if the file does not cover the leaf yet                followQuestion
 //	erased    by a commit, so that redo keeps the order                            eraseStateRows
 //
@@ -359,34 +341,6 @@ func (s *Engine) questionRow(leaf uint64) ([]byte, error) {
 	return row, err
 }
 
-// applyQuestions writes the rows of questions and removes the erased ones.
-func applyQuestions(tx Writer, seals *sealBuffer, o *overlay, n *RowCounts) error {
-	for _, leaf := range slices.Sorted(maps.Keys(o.asked)) {
-		key, row := format.QuestionKey(leaf), o.asked[leaf]
-		previous := tx.Get(TableQuestion, key)
-		was := previous != nil
-		n.AskedSum -= rowSum(previous)
-		if row == nil {
-			if err := tx.Delete(TableQuestion, key); err != nil {
-				return err
-			}
-			if was {
-				n.question--
-			}
-			continue
-		}
-		if !was {
-			n.question++
-		}
-		row = sealed(seals, 'q', key, row)
-		n.AskedSum += rowSum(row)
-		if err := tx.Put(TableQuestion, key, row); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // questions walks I1 and I18 over the rows of questions. It compares their sum (I13) only if each
 // row and their number are right, because otherwise the sum tells nothing new.
 func (c *invariantWalk) questions() error {
@@ -450,8 +404,8 @@ func (s *Engine) addHead(rec *format.Commit, leaf *manifest.Record, hr format.He
 	return nil
 }
 
-// provedHead compares a head row with the digest in its leaf. The names are those of its scope and
-// its group. nil means that the row is what was committed, ErrEdited that it is not. Any other error
+// provedHead compares a head row with the digest in its leaf. name returns the names of its scope and
+// its group. nil means that the row is the committed one, ErrEdited that it is not. Any other error
 // says that row or audit could not be read.
 func (s *Engine) provedHead(k format.HeadKey, row []byte, name func(*format.Hot) (scope, group string)) error {
 	if s.Leaves == nil || s.opts.Trust { // the index alone is made before the audit is open

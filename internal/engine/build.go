@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"slices"
 	"sync"
 
 	"github.com/ctxpage/ctxpage/internal/archive"
@@ -46,15 +47,13 @@ func (s *Engine) build(b *Request, pre *prepared, v judgement, next Counters) (*
 		s.seq.watch.commit(&b.Batch, v.hold != "")
 	}
 	rec.LSN, rec.Batch, rec.At, rec.Leaf = next.LSN, b.ID, codec.Micros(b.Now), next.Leaf
-	scratch := leaves.Get().(*leafScratch)
-	defer scratch.release()
-	leaf := &scratch.record
-	*leaf = b.Leaf // what is added to its lists goes into the memory of scratch
-	leaf.Writes, leaf.Rows = append(scratch.writes, b.Leaf.Writes...), append(scratch.rows, b.Leaf.Rows...)
+	leaf := new(manifest.Record)
+	*leaf = b.Leaf // a batch may be built more than once
+	leaf.Writes, leaf.Rows = slices.Clone(b.Leaf.Writes), slices.Clone(b.Leaf.Rows)
 	leaf.Trace, leaf.Parent, leaf.Scope, leaf.Actor, leaf.Time = id, b.Trace, b.Scope, b.Actor, rec.At
 	leaf.LSN, leaf.Batch, leaf.Stale = rec.LSN, id, v.stale
 	p.outcome = store.Outcome{LSN: rec.LSN, Leaf: rec.Leaf, Stale: v.refs, Reason: v.hold}
-	n := &numbering{q: &s.seq, rec: rec, next: next}
+	n := &numbering{s: s, rec: rec, next: next}
 
 	var err error
 	switch {
@@ -74,7 +73,7 @@ func (s *Engine) build(b *Request, pre *prepared, v judgement, next Counters) (*
 		return nil, err
 	}
 	leaf.Status = p.outcome.Status.String()
-	rec.Result = (&outcomeRow{Outcome: p.outcome, Bound: b.Bound}).encode()
+	rec.Result = (&format.OutcomeRow{Outcome: p.outcome, Bound: b.Bound}).Encode()
 	if p.leaf, err = archive.NewLeaf(leaf); err != nil {
 		return nil, fmt.Errorf("ctxpage: encode leaf: %w", err)
 	}
@@ -82,27 +81,6 @@ func (s *Engine) build(b *Request, pre *prepared, v judgement, next Counters) (*
 	p.After.LSN, p.After.Leaf = rec.LSN+1, rec.Leaf+1
 	p.setUse(b)
 	return p, nil
-}
-
-// leafScratch is memory for the record of a leaf: each commit needs a large one for a moment.
-type leafScratch struct {
-	record manifest.Record
-	writes []manifest.Write
-	rows   []manifest.Digest
-}
-
-var leaves = sync.Pool{New: func() any { return new(leafScratch) }}
-
-// release puts the scratch back once the record is encoded, without lists that grew long.
-func (r *leafScratch) release() {
-	const most = 16
-	if r.writes, r.rows = r.record.Writes, r.record.Rows; cap(r.writes) > most || cap(r.rows) > most {
-		return
-	}
-	clear(r.writes)
-	clear(r.rows)
-	r.writes, r.rows, r.record = r.writes[:0], r.rows[:0], manifest.Record{}
-	leaves.Put(r)
 }
 
 // behind are the commits that wait to be analysed. One goroutine does that for all, and ends when
@@ -210,7 +188,7 @@ func (s *Engine) buildIndex(heads []format.HeadRecord) *lexical.Built {
 // record, so a batch that fails on the way has used up nothing. A name that the same batch brought
 // earlier is found in rec.
 type numbering struct {
-	q    *sequencer
+	s    *Engine
 	rec  *format.Commit
 	next Counters
 }
@@ -231,7 +209,7 @@ func (n *numbering) possible() error {
 
 // scope returns the number of a scope, a new one if there is none.
 func (n *numbering) scope(name string) uint32 {
-	if num := n.q.scope(name); num != 0 {
+	if num := n.s.scopeNumber(name); num != 0 {
 		return num
 	}
 	for _, s := range n.rec.Scopes {
@@ -239,14 +217,14 @@ func (n *numbering) scope(name string) uint32 {
 			return s.Num
 		}
 	}
-	num := n.q.nextScope() + uint32(len(n.rec.Scopes))
+	num := n.s.nextScope() + uint32(len(n.rec.Scopes))
 	n.rec.Scopes = append(n.rec.Scopes, format.NewScope{Num: num, Name: name})
 	return num
 }
 
 // groupOf returns the number of a group of a scope, a new one if there is none.
 func (n *numbering) groupOf(scope uint32, name string) uint64 {
-	if num := n.q.group(artKey{scope, name}); num != 0 {
+	if num := n.s.groupNumber(artKey{scope, name}); num != 0 {
 		return num
 	}
 	for _, g := range n.rec.Groups {
@@ -501,7 +479,7 @@ func (w *written) touches() bool {
 }
 
 // report adds a put to the outcome and to the leaf. touch is true if nothing was. A leaf has a
-// write for each new page, with its digest: that is how the audit knows what was committed.
+// write for each new page, with its digest: so the audit knows what was committed.
 func (w *written) report(out *store.Outcome, leaf *manifest.Record) (touch bool) {
 	h := w.head
 	ref := store.Ref{Scope: h.Scope, ID: h.ID, Version: h.Version}

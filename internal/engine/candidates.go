@@ -345,7 +345,7 @@ func (s *Engine) nameSuperseded(hits []lexical.Hit, out *store.Candidates) {
 }
 
 // nameUnread names the pages whose words could not be read at open, so that the question could not
-// be asked of them. A candidate with a damaged row is reported when it is loaded.
+// find them. A candidate with a damaged row is reported when it is loaded.
 func (s *Engine) nameUnread(v *corpus, q *store.CandidateQuery, found []proposal, out *store.Candidates) {
 	n := 0
 	for _, num := range s.unread {
@@ -397,7 +397,7 @@ func (s *Engine) addUnconditional(f *finding) {
 	if q.AsOf != 0 && q.AsOf < s.cat.lsn {
 		s.cat.unconditionalAsOf(v.chain, q.AsOf, func(num uint64) { add(num, false) })
 	}
-	f.lists.reset()
+	f.lists = f.lists[:0]
 	for at, n := range v.chain {
 		sc := s.cat.scopes[n-1]
 		for _, num := range sc.unconditional {

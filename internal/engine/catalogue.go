@@ -103,11 +103,6 @@ type scopeCol struct {
 // class is the live pages of one scope and provenance. Its counts let a question say how many pages
 // a rule left out without a look at them.
 //
-//	n         = live pages that are not superseded
-//	recent    = n, without own turns, without what expired up to swept
-//	expiry    = those of n that have an expiry, expired or not, until they end
-//	retired   = live pages that are superseded; they are in none of the lists
-//
 // A page moves between n and retired when its artefact is superseded or put again.
 type class struct {
 	n       int        // those that no other artefact supersedes
@@ -214,7 +209,7 @@ func (c *catalogue) appendChain(nums []uint32, scopes store.Scopes) []uint32 {
 	return nums
 }
 
-// keyHash is where (scope, id) belongs in the table. It decides nothing but places in memory and in
+// keyHash is the place of (scope, id) in the table. It decides nothing but places in memory and in
 // a snapshot of the columns, so an attacker who makes ids collide only slows lookups down.
 func keyHash(scope uint32, id string) uint64 {
 	var d xxhash.Digest

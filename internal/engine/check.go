@@ -66,7 +66,7 @@ type invariantWalk struct {
 // MaxProblems is the most problems that a check lists. The walk goes on without listing more.
 const MaxProblems = 1000
 
-// Check walks the invariants over the rows, which are those of one LSN, and over what is in memory.
+// Check walks the invariants over the rows, which belong to one LSN, and over what is in memory.
 // The caller must not let a checkpoint run meanwhile: the walks take cat.mu inside a snapshot of
 // the rows, which would not be safe then (see loading).
 //
@@ -314,7 +314,7 @@ func (c *invariantWalk) small() error {
 }
 
 func outcomeDecodes(row []byte) error {
-	_, err := decodeOutcome(row)
+	_, err := format.DecodeOutcome(row)
 	return err
 }
 
@@ -401,7 +401,7 @@ func (c *catalogue) forgot() bool {
 	return false
 }
 
-// wholeArt is what a catalogue knows of an artefact, without the places where it has it.
+// wholeArt has what a catalogue knows of an artefact, without the places where it has it.
 type wholeArt struct {
 	artCol
 	succession

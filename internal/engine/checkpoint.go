@@ -182,13 +182,13 @@ type overlay struct {
 	gone    []dropped         // by gc (gc.go)
 	forgot  []forgotten       // by gc (forget.go)
 	noNames [][]byte          // keys of rows of scopes and groups that gc takes away (drop.go)
-	// asked are rows of questions by leaf, nil: erased. askedTo is behind the last of them.
+	// asked are rows of questions by leaf, nil: erased. askedTo is behind the last.
 	asked   map[uint64][]byte
 	askedTo uint64
 	high    highest
 }
 
-// newOverlay makes an empty overlay. freeze gives it the LSN, Seq and Leaves of the one before, so
+// newOverlay makes an empty overlay. freeze sets the LSN, Seq and Leaves of its predecessor, so
 // that it always says how far it reaches.
 func newOverlay() *overlay {
 	return &overlay{
@@ -381,7 +381,6 @@ func (s *Engine) Count(st *store.StoreStats, with func()) {
 // transaction to its caller, who rolls it back; the overlay is not changed, so the next checkpoint
 // writes the same rows.
 func applyOverlay(tx Writer, o *overlay, n *RowCounts) error {
-	var seals sealBuffer
 	for _, n := range o.scopes {
 		if err := putRow(tx, TableMeta, 'm', format.ScopeRowKey(n.Num), []byte(n.Name)); err != nil {
 			return err
@@ -411,13 +410,13 @@ func applyOverlay(tx Writer, o *overlay, n *RowCounts) error {
 	var key []byte // the rows keep no key
 	for _, k := range heads {
 		key = format.AppendHeadKey(key[:0], k)
-		if err := tx.Put(TableMeta, key, sealed(&seals, 'm', key, rows[k])); err != nil {
+		if err := tx.Put(TableMeta, key, codec.Seal('m', key, rows[k])); err != nil {
 			return err
 		}
 	}
 	for _, num := range slices.Sorted(maps.Keys(o.texts)) {
 		key = binary.BigEndian.AppendUint64(key[:0], num)
-		if err := tx.Put(TableContent, key, sealed(&seals, 'c', key, o.texts[num])); err != nil {
+		if err := tx.Put(TableContent, key, codec.Seal('c', key, o.texts[num])); err != nil {
 			return err
 		}
 	}
@@ -432,89 +431,56 @@ func applyOverlay(tx Writer, o *overlay, n *RowCounts) error {
 	if err := applyGone(tx, o, n); err != nil {
 		return err
 	}
-	return applySmall(tx, &seals, o, n)
+	return applySmall(tx, o, n)
 }
 
-// applySmall writes the tables whose rows can be replaced: state, held batches, outcomes,
-// questions. A row is looked up before it is replaced, for two reasons: the count goes up only for
-// a new row, and the checksum of the old one leaves the sum.
-func applySmall(tx Writer, seals *sealBuffer, o *overlay, n *RowCounts) error {
-	if err := applyState(tx, seals, o, n); err != nil {
+// applySmall writes the tables whose rows can be replaced: state, held batches, outcomes, questions.
+func applySmall(tx Writer, o *overlay, n *RowCounts) error {
+	ids := func(rows map[ulid.ULID][]byte) []ulid.ULID {
+		return slices.SortedFunc(maps.Keys(rows), ulid.ULID.Compare)
+	}
+	id := func(id ulid.ULID) []byte { return id[:] }
+	if err := replaceRows(tx, TableState, format.TagState, o.state, slices.Sorted(maps.Keys(o.state)), func(k string) []byte { return []byte(k) }, &n.state, &n.Sum); err != nil {
 		return err
 	}
-	if err := applyBatches(tx, seals, TableHeld, 'd', o.held, n, &n.held); err != nil {
+	if err := replaceRows(tx, TableHeld, 'd', o.held, ids(o.held), id, &n.held, &n.Sum); err != nil {
 		return err
 	}
-	if err := applyBatches(tx, seals, TableTxn, 't', o.result, n, &n.txn); err != nil {
+	if err := replaceRows(tx, TableTxn, 't', o.result, worthWriting(ids(o.result), o.result), id, &n.txn, &n.Sum); err != nil {
 		return err
 	}
-	if err := applyQuestions(tx, seals, o, n); err != nil {
+	if err := replaceRows(tx, TableQuestion, 'q', o.asked, slices.Sorted(maps.Keys(o.asked)), format.QuestionKey, &n.question, &n.AskedSum); err != nil {
 		return err
 	}
 	return forgetOutcomes(tx, o, n)
 }
 
-// applyState writes and deletes state rows.
-func applyState(tx Writer, seals *sealBuffer, o *overlay, n *RowCounts) error {
-	for _, k := range slices.Sorted(maps.Keys(o.state)) {
-		before := tx.Get(TableState, []byte(k))
-		was := before != nil
-		n.Sum -= rowSum(before)
-		if o.state[k] == nil {
-			if err := tx.Delete(TableState, []byte(k)); err != nil {
-				return err
-			}
-			if was {
-				n.state--
-			}
-			continue
-		}
-		if !was {
-			n.state++
-		}
-		row := sealed(seals, format.TagState, []byte(k), o.state[k])
-		n.Sum += rowSum(row)
-		if err := tx.Put(TableState, []byte(k), row); err != nil {
-			return err
-		}
+// replaceRows writes rows in the order of their keys; an empty value deletes its row. A row is looked up before it is replaced:
+// the count goes up only for a new row, and the checksum of the old one leaves the sum.
+func replaceRows[K comparable](tx Writer, t Table, tag byte, rows map[K][]byte, order []K, keyOf func(K) []byte, count *int, sum *uint64) error {
+	if len(order) == 0 { // the table may be absent
+		return nil
 	}
-	return nil
-}
-
-// applyBatches writes and deletes the rows of a table whose keys are batch ids, and keeps their
-// count.
-func applyBatches(tx Writer, seals *sealBuffer, t Table, tag byte, rows map[ulid.ULID][]byte, n *RowCounts, count *int) error {
-	ids := make([]ulid.ULID, 0, len(rows))
-	for id := range rows {
-		ids = append(ids, id)
-	}
-	slices.SortFunc(ids, ulid.ULID.Compare)
-	if t == TableTxn {
-		ids = worthWriting(ids, rows)
-	}
-	last := bytes.Clone(tx.Last(t)) // nearly all ids are greater, so their rows are not looked up
-	for _, id := range ids {
+	last := bytes.Clone(tx.Last(t)) // nearly all ids of batches are greater, so their rows are not looked up
+	for _, k := range order {
+		key := keyOf(k)
 		var before []byte
-		if bytes.Compare(id[:], last) <= 0 {
-			before = tx.Get(t, id[:])
+		if bytes.Compare(key, last) <= 0 {
+			before = tx.Get(t, key)
 		}
-		was := before != nil
-		n.Sum -= rowSum(before)
-		if len(rows[id]) == 0 { // gc dropped it
-			if err := tx.Delete(t, id[:]); err != nil {
+		if *sum -= rowSum(before); before != nil {
+			*count--
+		}
+		if len(rows[k]) == 0 {
+			if err := tx.Delete(t, key); err != nil {
 				return err
-			}
-			if was {
-				*count--
 			}
 			continue
 		}
-		if !was {
-			*count++
-		}
-		row := sealed(seals, tag, id[:], rows[id])
-		n.Sum += rowSum(row)
-		if err := tx.Put(t, id[:], row); err != nil {
+		row := codec.Seal(tag, key, rows[k])
+		*sum += rowSum(row)
+		*count++
+		if err := tx.Put(t, key, row); err != nil {
 			return err
 		}
 	}
@@ -602,24 +568,6 @@ func SumRows(tx Reader) (sum, asked uint64) {
 		asked += rowSum(v)
 	}
 	return sum, asked
-}
-
-// sealBuffer holds the sealed rows of one transaction until it ends, because bbolt does not copy
-// values. Rows share chunks, so a checkpoint of many small rows makes few objects. The zero value
-// is ready.
-type sealBuffer struct{ chunk []byte }
-
-// sealed is codec.Seal for many rows. The result must not be changed.
-func sealed[V string | []byte](s *sealBuffer, tag byte, key []byte, value V) []byte {
-	const chunkSize = 64 << 10
-	size := len(value) + 8
-	if cap(s.chunk)-len(s.chunk) < size {
-		s.chunk = make([]byte, 0, max(size, chunkSize))
-	}
-	at := len(s.chunk)
-	s.chunk = append(s.chunk, value...)
-	s.chunk = binary.BigEndian.AppendUint64(s.chunk, codec.Sum(tag, key, s.chunk[at:]))
-	return s.chunk[at:len(s.chunk):len(s.chunk)]
 }
 
 // putRow seals a value and writes it.

@@ -9,8 +9,8 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// The rows of the catalogue: what each artefact and each page version has in memory, and beside it
-// what few of them have.
+// The rows of the catalogue: each artefact and each page version in memory, and beside them
+// what only few have.
 
 // artCol is an artefact: its newest version. Times are in microseconds.
 type artCol struct {
@@ -69,7 +69,7 @@ type succession struct {
 }
 
 // pageCol is a page version. The fields that a query reads for every page it hits come first. None
-// of them belongs to the artefact: reading another table would cost another cache miss. It has the
+// belongs to the artefact: reading another table would cost another cache miss. It has the
 // size of a line of the processor's cache.
 type pageCol struct {
 	art     uint32
@@ -283,18 +283,7 @@ func (c *chunked[T]) all() iter.Seq2[uint64, *T] {
 // most one chunk, where one sorted slice would move megabytes. An append, the usual case, touches
 // the last chunk only.
 //
-// Rejected: a kept B-tree (tidwall/btree 1.8.2 without locks; 100,000 entries, two busy processors,
-// one round):
-//
-//	                                   here      B-tree
-//	counting up to a key               .5 µs     4.2 µs
-//	taking one out, putting it back    2.1 µs    2.7 µs
-//	allocations of a fill              800       6,700
-//	fill, per entry, in order          .57 µs    .35 µs
-//	fill, per entry, at random         2.3 µs    1.6 µs
-//	walk of 1,000                      11 µs     6.8 µs
-//
-// Counting decided it: every question counts in each class (unswept), and a fill happens once.
+// Rejected: a kept B-tree. Every question counts in each class (unswept), which takes it eight times as long.
 //
 // A chunk has 1 to 511 entries once an insertion has ended, except that the only chunk of an
 // emptied list may be empty. The list is guarded by catalogue.mu; it has no lock of its own.
@@ -459,20 +448,8 @@ func (o *sortedList) descend(fn func(e entry) bool) {
 	}
 }
 
-// merge walks down several lists at once: a heap of places in them, the greatest entry on top. The
-// heap has numbers, because places are large to move.
-type merge struct {
-	lists []descent
-	heap  []int32
-}
-
-// reset empties m and keeps its memory.
-func (m *merge) reset() { m.lists, m.heap = m.lists[:0], m.heap[:0] }
-
-// less says that place i of the heap comes after place j.
-func (m *merge) less(i, j int) bool {
-	return compareEntries(m.lists[m.heap[i]].entry, m.lists[m.heap[j]].entry) < 0
-}
+// merge walks down several lists at once. A question has a few, so their greatest entries are compared one by one.
+type merge []descent
 
 // descent is a place in a list, on the way from its greatest entry down.
 type descent struct {
@@ -497,42 +474,29 @@ func (d *descent) next() bool {
 
 // add takes in a list; call it before the first take.
 func (m *merge) add(o *sortedList) {
-	d := descent{o: o, chunk: len(o.chunks)}
-	if !d.next() {
-		return
-	}
-	m.lists, m.heap = append(m.lists, d), append(m.heap, int32(len(m.lists)))
-	for i := len(m.heap) - 1; i > 0 && m.less((i-1)/2, i); i = (i - 1) / 2 {
-		m.heap[i], m.heap[(i-1)/2] = m.heap[(i-1)/2], m.heap[i]
+	if d := (descent{o: o, chunk: len(o.chunks)}); d.next() {
+		*m = append(*m, d)
 	}
 }
 
 // take returns the greatest entry that is left.
 func (m *merge) take() (e entry, ok bool) {
-	if len(m.heap) == 0 {
+	lists := *m
+	if len(lists) == 0 {
 		return entry{}, false
 	}
-	top := &m.lists[m.heap[0]]
-	e = top.entry
-	if !top.next() {
-		last := len(m.heap) - 1
-		m.heap[0] = m.heap[last]
-		m.heap = m.heap[:last]
+	top := 0
+	for i := range lists {
+		if compareEntries(lists[i].entry, lists[top].entry) > 0 {
+			top = i
+		}
 	}
-	for i := 0; ; {
-		c := 2*i + 1
-		if c >= len(m.heap) {
-			return e, true
-		}
-		if c+1 < len(m.heap) && m.less(c, c+1) {
-			c++
-		}
-		if !m.less(i, c) {
-			return e, true
-		}
-		m.heap[i], m.heap[c] = m.heap[c], m.heap[i]
-		i = c
+	e = lists[top].entry
+	if !lists[top].next() {
+		lists[top] = lists[len(lists)-1]
+		*m = lists[:len(lists)-1]
 	}
+	return e, true
 }
 
 // between calls fn with the pages whose keys are above a and at most b, lowest first. fn must not

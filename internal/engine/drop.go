@@ -50,7 +50,7 @@ func (s *Engine) enqueueDrops(b *Request, p *Commit, leaf *manifest.Record) erro
 			continue
 		}
 		h := d.head
-		if err := s.addHead(&p.record, leaf, format.HeadRecord{Head: h}, s.seq.scope(h.Scope), d.group, d.cold); err != nil {
+		if err := s.addHead(&p.record, leaf, format.HeadRecord{Head: h}, s.scopeNumber(h.Scope), d.group, d.cold); err != nil {
 			return err
 		}
 		ref := store.Ref{Scope: h.Scope, ID: h.ID, Version: h.Version}
@@ -348,19 +348,10 @@ func (c *collector) namedByState(k *store.StateKind, empty map[string]bool) erro
 	if k.Scope == nil {
 		return nil
 	}
-	for q := (store.ScanQuery{What: store.ScanState, Prefix: k.Prefix, Limit: 1000}); len(empty) > 0; {
-		page, err := c.s.Scan(c.ctx, q)
-		if err != nil {
-			return err
-		}
-		for _, r := range page.State {
-			delete(empty, k.Scope(r.Key))
-		}
-		if q.Cursor = page.Next; q.Cursor == "" {
-			return nil
-		}
-	}
-	return nil
+	return c.s.eachState(c.ctx, k.Prefix, func(r store.StateRow) error {
+		delete(empty, k.Scope(r.Key))
+		return nil
+	})
 }
 
 // unname returns the state rows by which scopes go, without those into which something was put since
@@ -390,20 +381,6 @@ func (s *Engine) unname(names []string) (rows []store.StateRow) {
 
 // empty reports whether a scope has no artefact, not even a deleted one that is still known.
 func (sc *scopeCol) empty() bool { return len(sc.byID.all()) == 0 }
-
-// unnamed removes the names of scopes that a record deletes, and the names of their groups. The
-// caller holds flight.
-func (q *sequencer) unnamed(gone map[uint32]string) {
-	if len(gone) == 0 {
-		return
-	}
-	for num, name := range gone {
-		if q.scopes[name] == num {
-			delete(q.scopes, name)
-		}
-	}
-	maps.DeleteFunc(q.groups, func(k artKey, _ uint64) bool { return gone[k.scope] != "" })
-}
 
 // dropScopes takes scopes out of the catalogue and has their rows deleted. The caller holds cat.mu,
 // or is recovery.
@@ -497,30 +474,23 @@ func (c *collector) forgetJournals(limit int64) error {
 // journals returns the rows of a kind without their values: some dozen bytes each.
 func (c *collector) journals(k *store.StateKind) (map[string][]format.JournalRow, error) {
 	out := map[string][]format.JournalRow{}
-	for q := (store.ScanQuery{What: store.ScanState, Prefix: k.Prefix, Limit: 1000}); ; {
-		page, err := c.s.Scan(c.ctx, q)
+	err := c.s.eachState(c.ctx, k.Prefix, func(r store.StateRow) error {
+		name, number := k.Journal.Entry(r.Key)
+		if number == 0 {
+			return nil
+		}
+		at, err := k.Journal.At(r.Value)
 		if err != nil {
-			return nil, err
+			return c.s.Corrupt("state row "+r.Key, err)
 		}
-		for _, r := range page.State {
-			name, number := k.Journal.Entry(r.Key)
-			if number == 0 {
-				continue
-			}
-			at, err := k.Journal.At(r.Value)
-			if err != nil {
-				return nil, c.s.Corrupt("state row "+r.Key, err)
-			}
-			out[name] = append(out[name], format.JournalRow{Key: r.Key, Number: number, At: at})
-		}
-		if q.Cursor = page.Next; q.Cursor == "" {
-			return out, nil
-		}
-	}
+		out[name] = append(out[name], format.JournalRow{Key: r.Key, Number: number, At: at})
+		return nil
+	})
+	return out, err
 }
 
 // replaced returns the rows of a journal that go. The head is read after the rows: what came since
-// can only keep more of them.
+// can only keep more rows.
 func (c *collector) replaced(j *store.StateJournal, name string, rows []format.JournalRow, limit int64) (oldJournal, error) {
 	o := oldJournal{name: name, head: store.StatePre{Key: j.Head(name)}}
 	var read bool
@@ -555,7 +525,7 @@ func (c *collector) dropJournals(old []oldJournal) error {
 
 // dropPart commits the rows that go of some journals, together. A journal whose head was written
 // since gc looked is a conflict: it is left out, and the others are tried again. The conflict names
-// the head row of one of them, so each round has one journal less and the loop ends.
+// the head row of one journal, so each round has one journal less and the loop ends.
 func (c *collector) dropPart(part []oldJournal) error {
 	for len(part) > 0 {
 		b := Request{Batch: store.Batch{Scope: store.OperatorScope, Leaf: manifest.Record{Action: "drop replaced records"}}}

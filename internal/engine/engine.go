@@ -17,7 +17,7 @@
 // # Numbers
 //
 // Each number counts one kind of thing and starts at 1 unless the list says otherwise. No number is
-// used twice, except those of commits that were Lost, which no reader saw.
+// used twice, unless its commit was Lost, which no reader saw.
 //
 //	LSN      commits. A reader that reads "as of" an LSN sees that commit and all before it
 //	Seq      records of the log: commits, leaves of reads, marks
@@ -134,16 +134,6 @@ func (endless) NoSpace(err error, _ int64) error                   { return err 
 // Its methods are safe for concurrent use, except those that its store calls before commits may
 // come (LoadRows, Follow, Identify, Start, LimitPages).
 //
-// Life of an engine:
-//
-//	New       options only
-//	Attach    it has its log
-//	LoadRows  catalogue and index as of the rows; or LoadColumns, from a snapshot of them
-//	Follow    what the log has above them
-//	Start     commits and reads may come
-//	Fail      a write failed or memory no longer follows the log: no more commits; reads go on
-//	Shut      neither commits nor reads
-//
 // Fields without a remark of their own: opts, rows, log and Leaves are set before Start and stay;
 // overlay, frozen, high and what counts held batches are under cat.mu; the rest is atomic, or has a
 // lock inside.
@@ -238,7 +228,7 @@ func (s *Engine) Failure() error {
 // Fail ends commits after a failed write or sync, and returns the first failure. Commits in flight
 // have an unknown outcome, and no later write may build on them. Reads go on. Reopening the store
 // reads what the disk has. Fail may be called more than once and from any goroutine. Only the first
-// error counts, and every caller gets that one: what failed first is what a person must look at.
+// error counts, and every caller gets that one: a person must look at the first failure.
 func (s *Engine) Fail(err error) error {
 	unknown := fmt.Errorf("%w: %w; reopen the database and repeat with the same id", store.ErrOutcomeUnknown, err)
 	s.failed.CompareAndSwap(nil, &unknown)
@@ -252,11 +242,8 @@ func (s *Engine) Fail(err error) error {
 // LoadRows.
 func (s *Engine) Identify(info store.Info) { s.info = info }
 
-// Start takes the next numbers from what was loaded and followed. Commits may come from now on.
-func (s *Engine) Start() {
-	s.seq.name(s.cat)
-	s.changes.start(s.cat.lsn)
-}
+// Start begins after what was loaded and followed. Commits may come from now on.
+func (s *Engine) Start() { s.changes.start(s.cat.lsn) }
 
 // LimitPages sets the highest page number that is accepted while rows and log are read. The columns
 // of the catalogue are as long as the highest page number, and a forged number must not take all
@@ -317,7 +304,7 @@ func (l *JobLock) Lock() { l.place() <- struct{}{} }
 // Unlock lets the next one begin.
 func (l *JobLock) Unlock() { <-l.place() }
 
-// Take waits like Lock, but gives up with the error of ctx when ctx ends. A free lock is taken even
+// Take waits like Lock, but returns the error of ctx when ctx ends. A free lock is taken even
 // if ctx has ended: the job itself will notice.
 func (l *JobLock) Take(ctx context.Context) error {
 	select {

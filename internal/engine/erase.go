@@ -246,7 +246,7 @@ func (s *Engine) unerased(ref store.Ref, upTo uint64) (bool, error) {
 	return slices.ContainsFunc(heads, func(h *store.Head) bool { return h.LSN <= upTo && h.ErasedBy == "" }), err
 }
 
-// eraseRowsOf returns the state rows that one commit writes, with what it expects of them. The first commit of a run expects
+// eraseRowsOf returns the state rows that one commit writes, with its expectations. The first commit of a run expects
 // every row of the job as the search saw it, and fails otherwise. In later ones, rows that were written since are left alone.
 func (s *Engine) eraseRowsOf(ctx context.Context, e *erasure) (rows []store.StateRow, expect []store.StatePre, err error) {
 	if e.from == 0 {
@@ -273,7 +273,7 @@ func (s *Engine) eraseRowsOf(ctx context.Context, e *erasure) (rows []store.Stat
 }
 
 // forgets returns the head rows that make a checkpoint delete all rows of erased artefacts. An artefact keeps its rows if
-// it was put again since, or if one of them supersedes another artefact, which would come back without it.
+// it was put again since, or if a row supersedes another artefact, which would come back without it.
 func (s *Engine) forgets(refs []store.Ref) (out []*store.Head, err error) {
 	for _, ref := range refs {
 		h, err := s.newest(ref.Scope, ref.ID)
@@ -333,7 +333,7 @@ func eraseStateRows(job *store.EraseJob) (rows []store.StateRow) {
 	return append(rows, job.State...)
 }
 
-// eraseCommit commits one part, and with the first and the last of them the row that says how far the run has come.
+// eraseCommit commits one part, and with the first and the last part the row that says how far the run has come.
 func (s *Engine) eraseCommit(ctx context.Context, b *Request, row *eraseRow) (err error) {
 	e := b.extra.erase
 	b.Trace = row.Report.Trace
@@ -485,5 +485,5 @@ func (s *Engine) addErased(p *Commit, leaf *manifest.Record, h *store.Head) erro
 	s.cat.mu.RLock()
 	_, group := s.cat.names(&format.Hot{Group: h.GroupNum})
 	s.cat.mu.RUnlock()
-	return s.addHead(&p.record, leaf, format.HeadRecord{Head: h}, s.seq.scope(h.Scope), group, format.EncodeCold(h))
+	return s.addHead(&p.record, leaf, format.HeadRecord{Head: h}, s.scopeNumber(h.Scope), group, format.EncodeCold(h))
 }

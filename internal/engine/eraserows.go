@@ -153,30 +153,18 @@ func (s *Engine) eraseTold(ctx context.Context, rep *store.EraseReport) error {
 // eraseRows shows fn the rows of all runs, oldest first, each with the LSN of the commit that wrote it. Rows that no erase wrote
 // are passed over.
 func (s *Engine) eraseRows(ctx context.Context, fn func(*eraseRow, uint64) error) error {
-	for q := (store.ScanQuery{What: store.ScanState, Prefix: format.EraseRows, Limit: 100}); ; {
-		page, err := s.Scan(ctx, q)
-		if err != nil {
-			return err
+	return s.eachState(ctx, format.EraseRows, func(r store.StateRow) error {
+		var row eraseRow
+		err := json.Unmarshal(r.Value, &row)
+		run := strings.TrimPrefix(r.Key, format.EraseRows)
+		if wrote, aerr := s.erasedIn(ctx, run, &r, row.Stage); aerr != nil || !wrote {
+			return aerr
 		}
-		for _, r := range page.State {
-			var row eraseRow
-			err := json.Unmarshal(r.Value, &row)
-			if wrote, aerr := s.erasedIn(ctx, strings.TrimPrefix(r.Key, format.EraseRows), &r, row.Stage); aerr != nil {
-				return aerr
-			} else if !wrote {
-				continue
-			}
-			if err != nil || row.Report.Trace != strings.TrimPrefix(r.Key, format.EraseRows) || (row.Stage == eraseCommits) != (row.Job != nil) {
-				return s.Corrupt(fmt.Sprintf("state row %q", r.Key), fmt.Errorf("it is no row of an erase: %w", cmp.Or(err, format.ErrEdited)))
-			}
-			if err := fn(&row, r.LSN); err != nil {
-				return err
-			}
+		if err != nil || row.Report.Trace != run || (row.Stage == eraseCommits) != (row.Job != nil) {
+			return s.Corrupt(fmt.Sprintf("state row %q", r.Key), fmt.Errorf("it is no row of an erase: %w", cmp.Or(err, format.ErrEdited)))
 		}
-		if q.Cursor = page.Next; q.Cursor == "" {
-			return nil
-		}
-	}
+		return fn(&row, r.LSN)
+	})
 }
 
 // erasedIn reports whether a row of a run is one that an erase wrote: a leaf of the run has the digest of the row, and is of an
@@ -286,7 +274,7 @@ func (s *Engine) groupNumbers(refs []store.Ref) (nums map[uint64]bool) {
 }
 
 // groupsBeside returns the groups of a job, and with Names all groups of the scopes in which it erases: a row of which gc or an
-// earlier erase left little does not say of which group it was. Which of them are empty is seen at the tail (ungroup).
+// earlier erase left little does not say of which group it was. Whether a group is empty is seen at the tail (ungroup).
 func (s *Engine) groupsBeside(job *store.EraseJob) []store.Ref {
 	if !job.Names {
 		return job.Groups
@@ -386,7 +374,7 @@ func (s *Engine) dropGroup(num uint64) {
 func (s *Engine) EraseOutcomes(leaves []manifest.Span) error {
 	rows := map[ulid.ULID][]byte{}
 	take := func(id ulid.ULID, row []byte) error {
-		r, err := decodeOutcome(row)
+		r, err := format.DecodeOutcome(row)
 		if err != nil {
 			return s.Corrupt("outcome of "+id.String(), err)
 		}
@@ -394,7 +382,7 @@ func (s *Engine) EraseOutcomes(leaves []manifest.Span) error {
 			return nil
 		}
 		r.Refs, r.Repeats, r.Stale, r.Reason = nil, nil, nil, ""
-		rows[id] = r.encode()
+		rows[id] = r.Encode()
 		return nil
 	}
 	err := s.rows.View(func(tx Reader) error {
@@ -462,7 +450,7 @@ func DestroyedHead(key, sealed []byte) (stays []byte, art, page uint64, err erro
 
 // takeDestroyed adds to a job the state rows and questions whose keys were destroyed: an erase takes
 // them from this copy too, although their names are lost. Nothing says who erased such a row, so it
-// does not matter which erase takes it. Heads and held batches say so, and the caller names those of
+// does not matter which erase takes it. Heads and held batches say so, and the caller names the ones of
 // one erase (EraseReport.Numbers, Batches).
 func (s *Engine) takeDestroyed(ctx context.Context, job *store.EraseJob) error {
 	if !s.opts.Sealed {

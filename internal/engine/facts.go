@@ -26,7 +26,7 @@ type facts struct {
 	made  []byte   // memory of encode
 }
 
-// factBytes is how much of a key or a value is kept, in bytes.
+// factBytes bounds the part of a key or a value that is kept.
 const factBytes = store.MaxFilterValue + 1
 
 // get returns a combination: subject, tags, then keys and values.
@@ -133,7 +133,7 @@ func eachField(b []byte, fn func(tag uint64, value []byte)) {
 
 // encode makes a combination from its fields as a row has them.
 //
-// It reads the fields as they are in the row, without making strings of them. The result is valid
+// It reads the fields as they are in the row, without making strings. The result is valid
 // until the next call.
 func (f *facts) encode(subject, tags, meta []byte) []byte {
 	b := appendText(f.made[:0], subject, len(subject))
@@ -245,7 +245,7 @@ func (a *asked) holdMeta(d *codec.Decoder) bool {
 }
 
 // An erase must find every version of every artefact that is about a person, or was made from what
-// goes. To read and prove a million heads for a thousand of them took longer than to copy the file.
+// goes. To read and prove a million heads to find a thousand took longer than to copy the file.
 // So the catalogue keeps for each artefact what any of its versions ever had (catalogue.history), and a
 // listing with ScanQuery.Ever reads only the heads of artefacts that may matter. It may list too
 // many artefacts, and never too few:
@@ -271,7 +271,7 @@ const (
 	historyMoved                // two versions differ in group
 )
 
-// Tags of the fields that link an artefact to others, beside those of facts.go.
+// Tags of the fields that link an artefact to others, beside the tags above.
 const (
 	tagSource  = 10
 	tagGroup   = 16

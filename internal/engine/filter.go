@@ -99,12 +99,8 @@ type sieves struct {
 // commit.
 const sievesKept = 16
 
-// sieve is the set of the live pages of a chain that pass a filter without its times. n is how many
-// pages are in it.
-//
-//	made      by the first question that asks for it (take), and filled by it under the same read lock of cat.mu
-//	kept      enter and leave correct it with every commit, under the write lock; every set in the list is filled by then
-//	dropped   other sets were asked for since; questions that still use it hold cat.mu, so no commit comes in between
+// sieve is the set of the live pages of a chain that pass a filter without its times. n counts
+// its pages.
 type sieve struct {
 	key   string
 	f     *store.Filter

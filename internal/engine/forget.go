@@ -53,7 +53,7 @@ type forgotten struct {
 // must not be given to another.
 type highest struct{ art, num, group, scope uint64 }
 
-// add raises the numbers to those of another moment.
+// add raises the numbers to the ones of another moment.
 func (h *highest) add(o highest) {
 	h.art, h.num, h.group, h.scope = max(h.art, o.art), max(h.num, o.num), max(h.group, o.group), max(h.scope, o.scope)
 }
@@ -75,7 +75,7 @@ func parseHighest(s string) (h highest, err error) {
 }
 
 // pad extends the tables of the catalogue to the length they had when the file was written. Both bounds
-// are of hostile numbers: artefacts and scopes have 32 bits, and pageLimit is what files of this
+// are of hostile numbers: artefacts and scopes have 32 bits, and pageLimit bounds files of this
 // size can have.
 func (s *Engine) pad(h highest) error {
 	if max(h.art, h.num, h.group, h.scope) > mostNumber || s.pageLimit != 0 && max(h.art, h.num, h.group, h.scope) > s.pageLimit {
@@ -269,7 +269,7 @@ func (s *Engine) usedBefore(id ulid.ULID) (bool, error) {
 func (s *Engine) enqueueForget(b *Request, p *Commit, leaf *manifest.Record) error {
 	scopes := make([]uint32, len(b.extra.forget))
 	for i, h := range b.extra.forget {
-		scopes[i] = s.seq.scope(h.Scope)
+		scopes[i] = s.scopeNumber(h.Scope)
 	}
 	s.cat.mu.RLock()
 	defer s.cat.mu.RUnlock()
@@ -291,7 +291,7 @@ func (s *Engine) enqueueForget(b *Request, p *Commit, leaf *manifest.Record) err
 // planRows plans which rows of dropped versions of an artefact go. heads are all of its rows,
 // oldest first.
 //
-// A floor is the row of a dropped version, never that of a deletion. At least one of these rows
+// A floor is the row of a dropped version, never of a deletion. At least one of these rows
 // stays, whatever KeepRecords says.
 func (c *collector) planRows(heads []*store.Head) {
 	last := len(heads) - 1
@@ -442,30 +442,23 @@ func (c *collector) oldReviews(limit int64) (rows []store.StateRow, err error) {
 // past adds the rows of a kind that belong to the past since before a time, and sorts out the rows
 // of artefacts that were deleted before it.
 //
-// The time of a row is in its key, or in that of the artefact it belongs to, so no value is
+// The time of a row is in its key, or in the key of its artefact, so no value is
 // decoded.
 func (c *collector) past(k *store.StateKind, limit int64, rows []store.StateRow, deleted map[store.Ref][]store.StateRow) ([]store.StateRow, error) {
-	for q := (store.ScanQuery{What: store.ScanState, Prefix: k.Prefix, Limit: 1000}); ; {
-		page, err := c.s.Scan(c.ctx, q)
-		if err != nil {
-			return nil, err
+	err := c.s.eachState(c.ctx, k.Prefix, func(r store.StateRow) error {
+		switch at, of := k.Past(r.Key); {
+		case of.ID != "" && c.deletedBy(of, limit):
+			deleted[of] = append(deleted[of], store.StateRow{Key: r.Key})
+		case of.ID == "" && at != 0 && at <= limit:
+			c.rep.Drafts++
+			rows = append(rows, store.StateRow{Key: r.Key})
 		}
-		for _, r := range page.State {
-			switch at, of := k.Past(r.Key); {
-			case of.ID != "" && c.deletedBy(of, limit):
-				deleted[of] = append(deleted[of], store.StateRow{Key: r.Key})
-			case of.ID == "" && at != 0 && at <= limit:
-				c.rep.Drafts++
-				rows = append(rows, store.StateRow{Key: r.Key})
-			}
-		}
-		if q.Cursor = page.Next; q.Cursor == "" {
-			return rows, nil
-		}
-	}
+		return nil
+	})
+	return rows, err
 }
 
-// deletedRows drops the rows of deleted artefacts. The commit expects each of them to be absent, so
+// deletedRows drops the rows of deleted artefacts. The commit expects each to be absent, so
 // an artefact that is put again during the run keeps its rows.
 func (c *collector) deletedRows(rows map[store.Ref][]store.StateRow) error {
 	if c.dry {

@@ -28,17 +28,13 @@ import (
 // when each version was current, which page answers for it, and which artefacts it superseded.
 //
 // Whether a version is named is decided in the sequencer, at the tail of the log: whatever names a
-// version in a record before that of its drop keeps it.
+// version in a record before its drop keeps it.
 //
 // If a run crashes or its context ends, its completed commits stay. The next run does not resume:
 // it makes a new plan and finds less to do. gcMu keeps a second run, and an erase, away for the
 // whole run; commits and reads go on.
 
 // drop is a version to be dropped. kept says why it was not; the sequencer sets it.
-//
-//	planned ──addDrop──▶ in a part ──flush──▶ dropped (a tombstone in the log)
-//	                        ├─ a reader holds it (holds) ──▶ kept, in use
-//	                        └─ something names it by now (enqueueDrops) ──▶ kept, with that reason
 type drop struct {
 	head *store.Head // the row that stays of it
 	kept string
@@ -59,17 +55,6 @@ const (
 
 // collector is one run. It holds one part of the drops at a time, so its memory does not grow with
 // their number. The names grow with the number of references.
-//
-// Life of a run (walk); each step commits its own part, and an error or an end of ctx leaves what
-// was committed:
-//
-//	watch          the sequencer reports what new commits name
-//	nameStored     names of held batches and state rows
-//	nameLineage    names of live artefacts
-//	planArtefact   plans versions, and commits full parts of drops (addDrop, flush)
-//	forgetRows     rows of dropped versions and of deleted artefacts
-//	forgetState    drafts, reviews, rows of deleted turns, journals, names of scopes
-//	vectors        rows of models that are not used any more
 type collector struct {
 	s        *Engine
 	ctx      context.Context
@@ -236,23 +221,15 @@ func (c *collector) nameStored() error {
 
 // stateRows adds what the stored rows of a kind name.
 func (c *collector) stateRows(k *store.StateKind) error {
-	for q := (store.ScanQuery{What: store.ScanState, Prefix: k.Prefix, Limit: 100}); ; {
-		page, err := c.s.Scan(c.ctx, q)
+	return c.s.eachState(c.ctx, k.Prefix, func(r store.StateRow) error {
+		c.names.mu.Lock()
+		err := c.names.State(k, r.Value)
+		c.names.mu.Unlock()
 		if err != nil {
-			return err
+			return c.s.Corrupt(fmt.Sprintf("state row %q", r.Key), err)
 		}
-		for _, r := range page.State {
-			c.names.mu.Lock()
-			err := c.names.State(k, r.Value)
-			c.names.mu.Unlock()
-			if err != nil {
-				return c.s.Corrupt(fmt.Sprintf("state row %q", r.Key), err)
-			}
-		}
-		if q.Cursor = page.Next; q.Cursor == "" {
-			return nil
-		}
-	}
+		return nil
+	})
 }
 
 // each calls fn for every artefact, in the order of their numbers. Artefacts that come later are

@@ -36,7 +36,7 @@ func TestScopeInFlightKeepsItsName(t *testing.T) {
 	names := []string{"acme", "beta", "nobody's"}
 	gone := goneScopes(m.unname(names))
 	require.Len(t, gone, 1, "the control")
-	num := m.seq.scope("beta")
+	num := m.scopeNumber("beta")
 	require.Equal(t, "beta", gone[num])
 	b := Request{Batch: m.batch("beta", store.Artefact{ID: "c", Text: "comes"})}
 	pre, err := m.prepare(t.Context(), &b)
@@ -48,7 +48,7 @@ func TestScopeInFlightKeepsItsName(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, m.unname(names))
 	require.Zero(t, m.collect(store.GCJob{By: "test"}).Scopes)
-	require.Equal(t, num, m.seq.scope("beta"))
+	require.Equal(t, num, m.scopeNumber("beta"))
 }
 
 // TestScopesGoForAll: an engine that follows the log lets go of the name, too, and gives the scope that comes back the same
@@ -56,21 +56,21 @@ func TestScopeInFlightKeepsItsName(t *testing.T) {
 func TestScopesGoForAll(t *testing.T) {
 	m := emptied(t)
 	other := m.join(t, time.Now)
-	was := m.seq.scope("beta")
+	was := m.scopeNumber("beta")
 	require.Equal(t, 1, m.collect(store.GCJob{By: "test"}).Scopes)
 	other.meet()
 	m.same(other)
 	late := m.join(t, time.Now)
 	for _, e := range []*memory{m, other, late} {
-		require.Zero(t, e.seq.scope("beta"))
-		require.Zero(t, e.seq.group(artKey{was, "talk"}))
-		require.Equal(t, was+1, e.seq.nextScope())
+		require.Zero(t, e.scopeNumber("beta"))
+		require.Zero(t, e.groupNumber(artKey{was, "talk"}))
+		require.Equal(t, was+1, e.nextScope())
 	}
 	other.put("beta", store.Artefact{ID: "b", Text: "another", Group: "talk"})
 	for _, e := range []*memory{m, late} {
 		e.meet()
 		e.same(other)
-		require.Equal(t, was+1, e.seq.scope("beta"))
+		require.Equal(t, was+1, e.scopeNumber("beta"))
 		at, err := e.Resolve(t.Context(), store.Scopes{"beta"}, store.Ref{ID: "b"})
 		require.NoError(t, err)
 		require.EqualValues(t, 1, at.Version)

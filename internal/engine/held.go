@@ -131,8 +131,20 @@ func (s *Engine) Undecided() (n int, err error) {
 		return n, nil
 	}
 	n = 0
+	if err = s.eachUndecided(func(*store.HeldBatch) { n++ }); err == nil {
+		s.cat.mu.Lock()
+		if s.heldChanges == changes {
+			s.heldOpen, s.heldKnown = n, true
+		}
+		s.cat.mu.Unlock()
+	}
+	return n, err
+}
+
+// eachUndecided calls fn with the state of each held batch that waits for review. Damaged rows are named in the error.
+func (s *Engine) eachUndecided(fn func(*store.HeldBatch)) error {
 	var damage error
-	_, err = s.eachHeld(ulid.ULID{}, func(id ulid.ULID, row []byte, err error) bool {
+	_, err := s.eachHeld(ulid.ULID{}, func(id ulid.ULID, row []byte, err error) bool {
 		var st store.HeldBatch
 		if err == nil {
 			st, err = format.HeldState(row)
@@ -140,18 +152,11 @@ func (s *Engine) Undecided() (n int, err error) {
 		if err != nil {
 			damage = errors.Join(damage, s.Corrupt("held batch "+id.String(), err))
 		} else if st.Decided == "" {
-			n++
+			fn(&st)
 		}
 		return true
 	})
-	if err == nil && damage == nil {
-		s.cat.mu.Lock()
-		if s.heldChanges == changes {
-			s.heldOpen, s.heldKnown = n, true
-		}
-		s.cat.mu.Unlock()
-	}
-	return n, errors.Join(err, damage)
+	return errors.Join(err, damage)
 }
 
 // heldAbsent says of a held batch that is not there whether it was erased. The leaf of an erase has

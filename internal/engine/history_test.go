@@ -102,6 +102,22 @@ func TestEverChecked(t *testing.T) {
 		"acme:packet@1", "acme:bob@1", "acme:new@1"}, overlooked())
 }
 
+// A check finds that the catalogue says of a page that gc dropped it, and the rows do not.
+func TestCheckFindsAWrongCatalogue(t *testing.T) {
+	t.Parallel()
+	m := everFilled(t)
+	require.NoError(t, m.checkpoint())
+	problems := func() []store.Problem {
+		out, err := m.Check(t.Context(), m.base, func(string, uint64, uint64) {})
+		require.NoError(t, err)
+		return out
+	}
+	require.Empty(t, problems(), "the control")
+	was := *m.cat.page(1)
+	*m.cat.page(1) = goneCol(uint64(was.art), was.scope, &store.PageRow{LSN: was.lsn, Version: was.version}, 1)
+	require.NotEmpty(t, problems())
+}
+
 // Columns of another moment than the rows are not used: they would hide commits, or show some that the rows do not have.
 func TestColumnsOfAnotherMoment(t *testing.T) {
 	t.Parallel()

@@ -277,9 +277,6 @@ func (s *Engine) Follow(kind Kind, seq uint64, body []byte) error {
 	if err != nil {
 		return err
 	}
-	s.seq.flight.Lock()
-	s.seq.named(c)
-	s.seq.flight.Unlock()
 	s.seq.watch.followed(c)
 	s.changes.add(lsn, ended, s.told(c))
 	return nil

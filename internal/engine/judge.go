@@ -38,17 +38,10 @@ type prepared struct {
 	bodiesQuota *store.QuotaError
 
 	spent bool // the audit has its id and no outcome is kept: it is in flight, or long ago; atTail finds out which
-
-	// memory of the lists above for a batch of one put: nearly every batch has one
-	one struct {
-		heads [2]*store.Head
-		cold  [1][]byte
-		keys  [1]string
-	}
 }
 
 // flightKey names an artefact in the sequencer's maps: no scope has a zero byte. The key of a held
-// batch that is decided begins with one, so it never is that of an artefact.
+// batch that is decided begins with one, so it is never the key of an artefact.
 func flightKey(scope, id string) string { return scope + "\x00" + id }
 
 func cutFlightKey(key string) (scope, id string) {
@@ -56,10 +49,10 @@ func cutFlightKey(key string) (scope, id string) {
 	return scope, id
 }
 
-// writeKeys appends the keys of everything that a batch writes or retires: artefacts, and the held
+// writeKeys returns the keys of everything that a batch writes or retires: artefacts, and the held
 // batch that it decides.
-func writeKeys(keys []string, b *Request) []string {
-	keys = slices.Grow(keys, len(b.Puts)+len(b.Deletes))
+func writeKeys(b *Request) []string {
+	keys := make([]string, 0, len(b.Puts)+len(b.Deletes))
 	for i := range b.Puts {
 		a := &b.Puts[i].Artefact
 		keys = append(keys, flightKey(b.Scope, a.ID))
@@ -113,9 +106,6 @@ func (s *Engine) prepare(ctx context.Context, b *Request) (*prepared, error) {
 			return pre, err
 		}
 	}
-	if one := &pre.one; len(b.Puts) == 1 {
-		pre.prev, pre.heads, pre.cold, pre.keys = one.heads[:0:1], one.heads[1:1], one.cold[:0], one.keys[:0]
-	}
 	for i := range b.Puts {
 		p := &b.Puts[i]
 		prev, err := s.newest(b.Scope, p.Artefact.ID)
@@ -125,7 +115,7 @@ func (s *Engine) prepare(ctx context.Context, b *Request) (*prepared, error) {
 		if err != nil {
 			return nil, err
 		}
-		h := s.headOf(b, p)
+		h := &store.Head{Artefact: p.Artefact, Scope: b.Scope, PutAt: b.Now, Actor: b.Actor, Trace: format.WrittenFrom(&b.Batch, p), Source: p.Source, PartBytes: p.PartBytes, Counter: p.Counter, Turn: p.Turn}
 		pre.prev, pre.heads, pre.cold = append(pre.prev, prev), append(pre.heads, h), append(pre.cold, format.EncodeCold(h))
 	}
 	if len(b.Carry) > 0 {
@@ -151,19 +141,8 @@ func (s *Engine) prepare(ctx context.Context, b *Request) (*prepared, error) {
 			return nil, err
 		}
 	}
-	pre.keys = writeKeys(pre.keys, b)
+	pre.keys = writeKeys(b)
 	return pre, nil
-}
-
-// headOf returns the head that a put makes, its numbers still open. The row of a page lies beside it.
-func (s *Engine) headOf(b *Request, p *store.Put) *store.Head {
-	h := new(struct {
-		store.Head
-		page [1]store.PageRow
-	})
-	h.Head = store.Head{Artefact: p.Artefact, Scope: b.Scope, PutAt: b.Now, Actor: b.Actor, Trace: format.WrittenFrom(&b.Batch, p), Source: p.Source, PartBytes: p.PartBytes, Counter: p.Counter, Turn: p.Turn}
-	h.Rows = h.page[:0]
-	return &h.Head
 }
 
 // newest reads the newest head of an artefact; nil: there is none.
@@ -204,10 +183,10 @@ type replacing struct {
 
 // judge decides, in the order of the gate. Each step has a result of its own:
 //
-//	replacing      is what prepare read still the newest?              no: prepare again
+//	replacing      did an artefact change since prepare?              yes: prepare again
 //	conflict       Expect: did an artefact change since it was read?   yes: ConflictError, nothing is applied
 //	stateConflict  ExpectState: did a state row?                       yes: the same
-//	staleness      Context: is what the batch was written from current?
+//	staleness      Context: are the pages that the batch was written from current?
 //	AfterStale     OnStale and Action: apply, hold or fail
 //
 // It reads the catalogue and changes nothing. The caller has the tail, and nothing in flight

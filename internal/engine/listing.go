@@ -250,6 +250,24 @@ func (s *Engine) scanSourced(q store.ScanQuery) (out store.ScanPage) {
 	return out
 }
 
+// eachState calls fn with the state rows of a prefix, by key. Each page of rows is one snapshot.
+func (s *Engine) eachState(ctx context.Context, prefix string, fn func(store.StateRow) error) error {
+	for q := (store.ScanQuery{What: store.ScanState, Prefix: prefix, Limit: 1000}); ; {
+		page, err := s.Scan(ctx, q)
+		if err != nil {
+			return err
+		}
+		for _, r := range page.State {
+			if err := fn(r); err != nil {
+				return err
+			}
+		}
+		if q.Cursor = page.Next; q.Cursor == "" {
+			return nil
+		}
+	}
+}
+
 // scanState lists state rows: overlays first, then the rows, because a checkpoint may move rows
 // there in between.
 func (s *Engine) scanState(q store.ScanQuery) (out store.ScanPage, err error) {
@@ -371,7 +389,7 @@ func (s *Engine) scanScopes(ctx context.Context, q store.ScanQuery) (out store.S
 // page begins; 0: there is none. The caller holds cat.mu for reading.
 //
 // By id, the walk ends at the first id without the prefix; by age, ids with the prefix are anywhere,
-// so it goes on to the end. With Ever it ends after historyAtOnce artefacts: few of them may pass.
+// so it goes on to the end. With Ever it ends after historyAtOnce artefacts, because few may pass.
 func (s *Engine) listed(scope uint32, q *store.ScanQuery) (out []uint64, last uint64, err error) {
 	c := s.cat
 	prefix := q.Prefix

@@ -25,7 +25,7 @@ import (
 //	retire    supersessions, applied in the order of their LSNs after all heads are known
 //	tail      pages above those in the index: analysed and added to its part in memory
 //
-// The rows are those of one LSN (Base.Applied): a checkpoint moves rows, counts and that LSN in one
+// The rows belong to one LSN (Base.Applied): a checkpoint moves rows, counts and that LSN in one
 // transaction. So a crash during a checkpoint leaves rows that load as they were before it, and the
 // log has the rest.
 //
@@ -110,7 +110,7 @@ func (s *Engine) countRows(tx Reader, t Table, want int) error {
 }
 
 // rowWalk walks the rows of a bucket that begin with a letter. Rows out of order are reported in
-// err: a damaged page of bbolt may show rows of another place, all of them with right checksums.
+// err: a damaged page of bbolt may show rows of another place, with right checksums.
 type rowWalk struct {
 	tx   Reader
 	n    int
@@ -309,7 +309,7 @@ func (s *Engine) validateHot(t *format.Hot, rows []store.PageRow) error {
 // loadTail analyses again the pages above those in the index's segments: the last checkpoints did
 // not flush them. A page whose text cannot be read is lost alone. Readers of it get an error, and
 // questions name it as damaged. Its header is indexed all the same, so that the counts of the index
-// stay equal to those of the catalogue (I16).
+// stay equal to the counts of the catalogue (I16).
 func (s *Engine) loadTail(tx Reader) error {
 	for num := s.index.Through() + 1; num <= uint64(s.cat.pages.len()); num++ {
 		p := s.cat.page(num)

@@ -18,7 +18,7 @@ import (
 
 // Log is the durable order under an engine: commits and audit leaves, each with the next number,
 // forever. A file beside one process is a Log (package filestore). A table that several hosts
-// share can be one too: each host then has an engine and a Log of its own, and all of them follow
+// share can be one too: each host then has an engine and a Log of its own, and all follow
 // the one order.
 //
 //	Acquire       the caller has the tail, alone and caught up: Follower.Follow got what others committed
@@ -28,7 +28,7 @@ import (
 //	Durable       the engine installs the group: leaves into the tree, pages into the catalogue
 //	Lost          or the engine takes the group back: it never became durable
 //
-// The tail is released before the disk answers. That is what makes groups: batch n+1 is judged
+// The tail is released before the disk answers, which makes groups: batch n+1 is judged
 // while n syncs, and one caller syncs for all that wait. A Log whose tail is a lock on a server
 // keeps that lock from the first Acquire to the Sync of its group; an Acquire in between costs
 // nothing.
@@ -44,7 +44,7 @@ import (
 //
 //	order      records become durable in the order of their numbers; a durable record has all before it
 //	once       Durable or Lost reports each entry exactly once, in order, unless the log fails for good
-//	whole      a crash leaves a record whole or not at all; what recovery gives to Follow is a prefix of the order
+//	whole      a crash leaves a record whole or not at all; recovery passes a prefix of the order to Follow
 //	reports    Durable has returned before Sync returns for a record of its group
 //
 // Sequence numbers (seq) count records, LSNs count commits. A leaf of a read has a record and takes
@@ -123,7 +123,7 @@ type Position struct {
 }
 
 // Counters are the numbers of a commit, or those that the next commit starts from. No number is
-// given twice, except those of a commit that was Lost, which no reader ever saw.
+// given twice, unless a commit was Lost, which no reader ever saw.
 //
 //	LSN    commits, from 1
 //	Leaf   index of the commit's leaf in the audit, from 0

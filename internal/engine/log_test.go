@@ -119,7 +119,7 @@ func TestLostCommitIsTakenBack(t *testing.T) {
 	require.Equal(t, was, m.Position())
 	require.Equal(t, next, m.Counters())
 	require.Equal(t, shown, m.shown())
-	require.Zero(t, m.seq.scope("beta"))
+	require.Zero(t, m.scopeNumber("beta"))
 	require.False(t, m.seq.flying(""))
 	_, err = m.Audit().ByTrace(t.Context(), b.ID.String())
 	require.ErrorIs(t, err, manifest.ErrNoLeaf)

@@ -22,13 +22,13 @@ import (
 // gc keep the sets right.
 //
 // Reading the rows takes seconds for a million, so no question does it itself: goroutines read
-// (near.go), and questions wait for them until their deadline. A question that gives up loses
+// (near.go), and questions wait until their deadline. A question that stops waiting loses
 // nothing: the next one finds the vectors read, or further on. They read without a lock. Before
 // they begin, the model is listed: vectors that are put or dropped during the read are noted, and
 // replace those that were read. The overlays are copied at the same moment, and the snapshots of
 // the rows are taken after it, so a vector that a checkpoint moves is seen at least once.
 //
-// Not stored: the quantised codes. A file of them is read in a fraction of the time
+// Not stored: the quantised codes. A file with the codes is read in a fraction of the time
 // (bench/README.md), but a process that added vectors would write 400 MB of it for a million when
 // it closes, and it would be one more copy of what a text says for erase, gc and restore to know.
 // Vectors do not move the LSN, so nothing in the database tells yet whether such a file is of the
@@ -449,7 +449,7 @@ type nearRead struct {
 }
 
 // load puts the vectors of some pages, from and to included, into the sets. Damaged rows count as
-// none, and so do those of pages that are not there. scopes has the number of each page's scope, 0
+// none, and so do rows of pages that are not there. scopes has the number of each page's scope, 0
 // where there is no page. hash is only 64 bits of the model's name, so the name in the row is
 // compared too.
 func (r *nearRead) load(tx Reader, hash, from, to uint64, scopes []uint32, stop <-chan struct{}) error {

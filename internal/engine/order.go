@@ -5,7 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -39,20 +39,16 @@ import (
 //
 // Locks: the tail of the log comes after ckptMu in the lock order (db.go). flight comes after the
 // tail, and the installer takes it too, without the tail. The maps hold commits in flight, so they
-// are short. The exceptions are scopes and groups, which repeat the names of the catalogue together
-// with those in flight.
+// are short.
 //
 // Crash: everything here is memory. A batch in flight at a crash is either in the log as a whole,
 // and redo installs it, or not at all. Its caller never got an answer, and learns the outcome by
 // sending the same id again.
 type sequencer struct {
-	watch *names     // while gc runs: collects what new commits name; guarded by the tail
-	tags  recentTags // guarded by the tail
+	watch *names // while gc runs: collects what new commits name; guarded by the tail
 
 	flight sync.Mutex // guards the following
-	scopes map[string]uint32
-	last   uint32            // number of a scope that was given, of those of catalogue and flight the highest
-	groups map[artKey]uint64 // names of the catalogue and of commits in flight
+	line   []*Commit  // in their order
 	arts   map[string]*Commit
 	states map[string]*Commit // by the key of a state row that it writes
 	ids    map[ulid.ULID]*Commit
@@ -67,81 +63,73 @@ type sequencer struct {
 const traceSlots = 256
 
 func (q *sequencer) init() {
-	q.scopes, q.groups = map[string]uint32{}, map[artKey]uint64{}
 	q.arts, q.states, q.ids = map[string]*Commit{}, map[string]*Commit{}, map[ulid.ULID]*Commit{}
 }
 
-// name replaces the names by the names of the catalogue and of commits in flight. It runs at the start,
-// and again when commits were lost: names that only they had must go, because the log will give
-// their numbers to others.
-func (q *sequencer) name(c *catalogue) {
-	q.flight.Lock()
-	defer q.flight.Unlock()
-	q.nameLocked(c)
-}
-
-// nameLocked is name for a caller that holds flight.
-func (q *sequencer) nameLocked(c *catalogue) {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	clear(q.scopes)
-	q.last = uint32(len(c.scopes))
-	clear(q.groups)
-	for name, n := range c.byName {
-		q.scopes[name] = n
-	}
-	for k, n := range c.named {
-		q.groups[k] = n
-	}
-	for _, commit := range q.ids {
-		q.named(&commit.record)
-	}
-}
-
-// named adds the names that a commit brings, and removes those that it forgets. The caller holds
-// flight.
-func (q *sequencer) named(c *format.Commit) {
-	for _, n := range c.Scopes {
-		q.scopes[n.Name], q.last = n.Num, max(q.last, n.Num)
-	}
-	for _, g := range c.Groups {
-		q.groups[artKey{g.Scope, g.Name}] = g.Num
-	}
-	for i := range c.Heads {
-		if h := c.Heads[i].Head; h.Forgotten {
-			delete(q.groups, artKey{q.scopes[h.Scope], "\x00" + h.ID})
+// scopeNumber returns the number of a scope, by the catalogue and then by the commits in flight; 0: there is none. A commit that
+// was installed may still be in flight, which changes nothing: each sets or removes a name as a whole.
+func (s *Engine) scopeNumber(name string) (num uint32) {
+	s.seq.flight.Lock()
+	defer s.seq.flight.Unlock()
+	s.cat.mu.RLock()
+	num = s.cat.byName[name]
+	s.cat.mu.RUnlock()
+	for _, c := range s.seq.line {
+		for _, n := range c.record.Scopes {
+			if n.Name == name {
+				num = n.Num
+			}
+		}
+		if goneScopes(c.record.State)[num] == name {
+			num = 0
 		}
 	}
-	if len(c.State) > 0 {
-		q.unnamed(goneScopes(c.State))
-	}
-	for i := range c.State {
-		if num, ok := goneGroup(c.State[i].Key); ok {
-			maps.DeleteFunc(q.groups, func(_ artKey, n uint64) bool { return n == num })
+	return num
+}
+
+// nextScope returns the number of the next new scope: numbers are given once.
+func (s *Engine) nextScope() uint32 {
+	s.seq.flight.Lock()
+	defer s.seq.flight.Unlock()
+	s.cat.mu.RLock()
+	last := uint32(len(s.cat.scopes))
+	s.cat.mu.RUnlock()
+	for _, c := range s.seq.line {
+		for _, n := range c.record.Scopes {
+			last = max(last, n.Num)
 		}
 	}
+	return last + 1
 }
 
-// scope returns the number of a scope; 0: there is none.
-func (q *sequencer) scope(name string) uint32 {
-	q.flight.Lock()
-	defer q.flight.Unlock()
-	return q.scopes[name]
-}
-
-// nextScope returns the number of the next new scope. Scopes are never removed, so the numbers are
-// dense.
-func (q *sequencer) nextScope() uint32 {
-	q.flight.Lock()
-	defer q.flight.Unlock()
-	return q.last + 1
-}
-
-// group returns the number of a group; 0: there is none.
-func (q *sequencer) group(k artKey) uint64 {
-	q.flight.Lock()
-	defer q.flight.Unlock()
-	return q.groups[k]
+// groupNumber is scopeNumber for a group.
+func (s *Engine) groupNumber(k artKey) (num uint64) {
+	s.seq.flight.Lock()
+	defer s.seq.flight.Unlock()
+	s.cat.mu.RLock()
+	num = s.cat.named[k]
+	scope := s.cat.scopeName(k.scope)
+	s.cat.mu.RUnlock()
+	for _, c := range s.seq.line {
+		for _, g := range c.record.Groups {
+			if g.Scope == k.scope && g.Name == k.id {
+				num = g.Num
+			}
+		}
+		for i := range c.record.Heads {
+			if h := c.record.Heads[i].Head; h.Forgotten && h.Scope == scope && "\x00"+h.ID == k.id {
+				num = 0
+			}
+		}
+		for i := range c.record.State {
+			gone, ok := goneGroup(c.record.State[i].Key)
+			of, _, all := goneScope(c.record.State[i].Key)
+			if ok && gone == num || all && of == k.scope {
+				num = 0
+			}
+		}
+	}
+	return num
 }
 
 // abandon wakes the callers that wait for batches that will never be installed. Batches that the
@@ -189,7 +177,7 @@ type extra struct {
 	// by then.
 	ungroup []store.Ref
 	grouped pastGroups
-	// erase is what leaves the database for good; nil: nothing does.
+	// erase leaves the database for good; nil: nothing does.
 	erase *erasure
 }
 
@@ -312,8 +300,8 @@ func (s *Engine) wait(ctx context.Context, c *Commit) error {
 	}
 }
 
-// sequenced is how a round of Submit ended: one field is set, or none, which means that what
-// prepare read is out of date and another round is due.
+// sequenced is the end of a round of Submit: one field is set, or none. Then the reads of prepare are out of date, and another
+// round is due.
 type sequenced struct {
 	commit *Commit        // in flight
 	behind *Commit        // this batch in flight must be installed first
@@ -432,17 +420,9 @@ func (q *sequencer) blocker(b *Request, writes []string) *Commit {
 //
 // Ownership of the record moves once. Until Tail.Commit has returned it belongs to the caller of
 // sequence. From then on the log reads it (Append) and the installer changes it: analyses and the
-// index built of them go to the index, and are cleared because the record is kept for a while.
+// index that is built go to the index, and are cleared because the record is kept for a while.
 // Exactly one of installer, Lost, enter and abandon closes done; installing and broken, both under
 // flight, decide which.
-//
-// A commit goes through these states in order. Whether take has run shows in the maps of the
-// sequencer, not in a field of the commit:
-//
-//	built        build has filled record, leaf, keys, outcome and use; nobody else sees it
-//	in flight    take has entered it into the maps; Seq is set by Tail.Commit
-//	installing   Durable has it
-//	done closed  installed, or lost, or neither: the engine failed and the outcome is unknown
 type Commit struct {
 	Seq   uint64   // its record in the log; set by the Log before anyone else sees the commit
 	After Counters // the numbers for the next commit
@@ -486,7 +466,6 @@ func (s *Engine) enter(tail Tail, c *Commit) error {
 		q.flight.Lock()
 		defer q.flight.Unlock()
 		q.drop(c)
-		q.nameLocked(s.cat)
 		c.lost = true
 		if !q.broken { // otherwise abandon closed it
 			close(c.done)
@@ -512,8 +491,8 @@ func (q *sequencer) take(c *Commit) bool {
 	for i := range c.record.State {
 		q.states[c.record.State[i].Key] = c
 	}
+	q.line = append(q.line, c)
 	q.trace(c.trace, c.parent, 1)
-	q.named(&c.record)
 	return true
 }
 
@@ -521,6 +500,7 @@ func (q *sequencer) take(c *Commit) bool {
 // artefact and stand in the map by now; then its entry stays.
 func (q *sequencer) drop(c *Commit) {
 	delete(q.ids, c.record.Batch)
+	q.line = slices.DeleteFunc(q.line, func(x *Commit) bool { return x == c })
 	for _, k := range c.keys {
 		if q.arts[k] == c {
 			delete(q.arts, k)
@@ -556,7 +536,7 @@ func (q *sequencer) leaf(l *Leaf, n int) {
 }
 
 // Lost implements Follower. It takes back commits that the log will never have. No reader has seen
-// them, and the log gives their numbers to the next commits.
+// them, and the next commits get their numbers.
 func (s *Engine) Lost(entries []Entry) {
 	q := &s.seq
 	q.flight.Lock()
@@ -570,7 +550,6 @@ func (s *Engine) Lost(entries []Entry) {
 		e.Commit.lost = true
 		close(e.Commit.done)
 	}
-	q.nameLocked(s.cat)
 }
 
 // inFlight counts leaves without a commit into flight (n = 1) or out of it (n = -1).

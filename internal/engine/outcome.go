@@ -27,20 +27,9 @@ import (
 // The places are asked in this order, because a batch moves down the list and never up: a caller
 // that looked in the other order could miss it between two places.
 //
-// Trust: an outcome row has no digest of its own. It is compared with its leaf (confirmedBy) before it
-// is used, so an edited row is damage and not an answer.
-
-// outcomeRow is an outcome as it is stored. Bound is the digest of the batch's content
-// (Batch.Bound). An id is no secret, so a caller that repeats it must also repeat the batch, in the
-// same scope, to learn how it ended.
-//
-// The row is written in the record of its commit (format.Commit.Result) and in no other way, except
-// by an erase that takes names (EraseOutcomes).
-type outcomeRow struct {
-	store.Outcome
-	Bound   []byte
-	Unknown []byte // fields of a later release
-}
+// A row is written in the record of its commit (format.Commit.Result) and in no other way, except by
+// an erase that takes names (EraseOutcomes). It has no digest of its own: it is compared with its leaf
+// (confirmedBy) before it is used.
 
 // answer returns the outcome to a batch if it is the batch that the outcome was made for. Another
 // scope and another content get the same error, which tells nothing about the batch that has the
@@ -58,8 +47,8 @@ func (s *Engine) answer(row []byte, b *store.Batch) (*store.Outcome, error) {
 
 // outcomeOf reads the outcome of an id together with the leaf that proves it; the leaf is nil if
 // rows are trusted (tests).
-func (s *Engine) outcomeOf(row []byte, id ulid.ULID) (r outcomeRow, leaf *manifest.Record, err error) {
-	if r, err = decodeOutcome(row); err != nil {
+func (s *Engine) outcomeOf(row []byte, id ulid.ULID) (r format.OutcomeRow, leaf *manifest.Record, err error) {
+	if r, err = format.DecodeOutcome(row); err != nil {
 		return r, nil, s.Corrupt("outcome of "+id.String(), err)
 	}
 	if s.opts.Trust {
@@ -190,143 +179,6 @@ func NewestOutcome(tx Reader) (id ulid.ULID) {
 	return id
 }
 
-// The row of an outcome is a record of fields (codec.Record). A transaction of 500 puts has 500
-// references, which differ in a few letters of their ids, so a list of references stores of each
-// only the difference from the one before. An outcome is encoded under the sequencer's lock, where all other writers
-// wait, so nothing here reflects.
-
-// outcomeVersion is the first byte of the row.
-const outcomeVersion = 1
-
-var outcomeFields = codec.Record[outcomeRow]{
-	Name: "an outcome", Unknown: func(r *outcomeRow) *[]byte { return &r.Unknown },
-	Fields: []codec.Field[outcomeRow]{
-		codec.Uint(1, "Status", func(r *outcomeRow) *store.Status { return &r.Status }),
-		codec.Uint(2, "LSN", func(r *outcomeRow) *uint64 { return &r.LSN }),
-		codec.Uint(3, "Leaf", func(r *outcomeRow) *uint64 { return &r.Leaf }),
-		refsField(4, "Refs", func(r *outcomeRow) *[]store.Ref { return &r.Refs }),
-		codec.Text(5, "Reason", func(r *outcomeRow) *string { return &r.Reason }),
-		refsField(6, "Stale", func(r *outcomeRow) *[]store.Ref { return &r.Stale }),
-		refsField(7, "Repeats", func(r *outcomeRow) *[]store.Ref { return &r.Repeats }),
-		codec.Blob(8, "Bound", func(r *outcomeRow) *[]byte { return &r.Bound }),
-	},
-}
-
-// encode is the row; its unknown fields stay in it.
-func (r *outcomeRow) encode() []byte {
-	return outcomeFields.Row(outcomeVersion, r, 64+8*len(r.Refs))
-}
-
-// decodeOutcome reads the row of an outcome.
-func decodeOutcome(row []byte) (r outcomeRow, err error) {
-	err = outcomeFields.ReadRow(row, outcomeVersion, &r)
-	return r, err
-}
-
-// These bits say which parts of a reference differ from the reference before it in the list. The
-// first one is compared with a reference of no scope, no id, page 0 and version 1.
-const (
-	refScope   = 1 << iota // another scope
-	refPage                // another page than 0
-	refVersion             // another version than 1
-
-	refBits = 1<<iota - 1
-)
-
-// refsField is a list of references as a field of the record.
-func refsField(tag uint64, name string, at func(*outcomeRow) *[]store.Ref) codec.Field[outcomeRow] {
-	return codec.Field[outcomeRow]{
-		Tag: tag, Name: name,
-		Write: func(e *codec.Encoder, r *outcomeRow) { writeRefs(e, *at(r)) },
-		Read:  func(d *codec.Decoder, r *outcomeRow) { *at(r) = readRefs(d) },
-	}
-}
-
-// writeRefs writes a list of references:
-//
-//	count                             varint
-//	bits                              one byte, for each reference, and then for each:
-//	scope                             if refScope: length and text; otherwise that of the reference before
-//	shared, rest                      how many bytes of the id are those of the id before; length and text of the rest
-//	page                              if refPage: signed varint
-//	version                           if refVersion: varint
-//
-// An empty list is not written at all.
-func writeRefs(e *codec.Encoder, refs []store.Ref) {
-	if len(refs) == 0 {
-		return
-	}
-	e.Count(len(refs))
-	var last store.Ref
-	for i := range refs {
-		r, bits := &refs[i], uint8(0)
-		if r.Scope != last.Scope {
-			bits |= refScope
-		}
-		if r.Page != 0 {
-			bits |= refPage
-		}
-		if r.Version != 1 {
-			bits |= refVersion
-		}
-		e.U8(bits)
-		if bits&refScope != 0 {
-			e.Str(r.Scope)
-		}
-		same := 0
-		for same < len(last.ID) && same < len(r.ID) && last.ID[same] == r.ID[same] {
-			same++
-		}
-		e.Count(same)
-		e.Str(r.ID[same:])
-		if bits&refPage != 0 {
-			e.Varint(int64(r.Page))
-		}
-		if bits&refVersion != 0 {
-			e.Uvarint(uint64(r.Version))
-		}
-		last = *r
-	}
-}
-
-// readRefs is the reverse of writeRefs. It fails on bits of a later release rather than guess what
-// they mean (codec.ErrNewer).
-func readRefs(d *codec.Decoder) []store.Ref {
-	const least = 3 // bytes of a reference
-	refs := make([]store.Ref, d.Count(least))
-	last := store.Ref{}
-	for i := range refs {
-		bits := d.U8()
-		if bits > refBits {
-			d.FailAs(fmt.Errorf("%w: a reference with bits %#x", codec.ErrNewer, bits))
-		}
-		r := store.Ref{Scope: last.Scope, Version: 1}
-		if bits&refScope != 0 {
-			r.Scope = d.Str()
-		}
-		same := d.Uvarint()
-		if same > uint64(len(last.ID)) {
-			d.Fail()
-		}
-		rest := d.Bytes()
-		if d.Err != nil {
-			return nil
-		}
-		r.ID = last.ID[:same] + string(rest)
-		if bits&refPage != 0 {
-			r.Page = int(d.Varint())
-		}
-		if bits&refVersion != 0 {
-			v := d.Uvarint()
-			if r.Version = uint32(v); uint64(r.Version) != v {
-				d.Fail()
-			}
-		}
-		refs[i], last = r, r
-	}
-	return refs
-}
-
 // I19. An outcome has no digest: all of it that matters is in its leaf (confirmedBy). If an outcome is
 // removed from the file, its batch can be applied a second time, but only if its id is ahead of the
 // clock: for every other id the audit is asked (usedBefore).
@@ -334,9 +186,9 @@ func readRefs(d *codec.Decoder) []store.Ref {
 // Which outcomes may be missing follows from the audit alone. A checkpoint drops the outcomes with
 // the smallest ids, those beyond the newest outcomesKept and those older by OutcomeDays and a day
 // than the newest. So an outcome is due if fewer than outcomesKept batches with greater ids were
-// ever committed, and none of them is that much younger.
+// ever committed, and none is that much younger.
 
-// outcomeWalk is what a check knows of outcomes.
+// outcomeWalk collects what a check knows of outcomes.
 type outcomeWalk struct {
 	rows map[ulid.ULID]store.Outcome // of the file
 	seen map[ulid.ULID]bool          // of rows: their leaf was found
@@ -345,7 +197,7 @@ type outcomeWalk struct {
 
 // row takes an outcome of the file, which decodes.
 func (w *outcomeWalk) row(id, row []byte) {
-	r, err := decodeOutcome(row)
+	r, err := format.DecodeOutcome(row)
 	if len(id) != len(ulid.ULID{}) || err != nil {
 		return
 	}

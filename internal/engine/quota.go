@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -10,7 +9,6 @@ import (
 	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
-	"github.com/oklog/ulid/v2"
 )
 
 // Quotas. The catalogue counts stored versions by scope and kind. A commit that adds some is
@@ -121,25 +119,21 @@ func (s *Engine) readQuotas(ctx context.Context) (any bool, err error) {
 		}
 		next := quotas{known: true, by: map[string]store.Quota{}}
 		counts := false
-		for q := (store.ScanQuery{What: store.ScanState, Prefix: format.QuotaRows, Limit: 1000}); ; {
-			page, err := s.Scan(ctx, q)
+		err := s.eachState(ctx, format.QuotaRows, func(r store.StateRow) error {
+			is, err := format.DecodeQuota(r)
 			if err != nil {
-				return false, err
+				return s.Corrupt("state row "+r.Key, err)
 			}
-			for _, r := range page.State {
-				is, err := format.DecodeQuota(r)
-				if err != nil {
-					return false, s.Corrupt("state row "+r.Key, err)
-				}
-				next.by[is.Scope] = is.Quota
-				counts = counts || is.Held > 0
-			}
-			if q.Cursor = page.Next; q.Cursor == "" {
-				break
-			}
+			next.by[is.Scope] = is.Quota
+			counts = counts || is.Held > 0
+			return nil
+		})
+		if err != nil {
+			return false, err
 		}
 		if counts {
-			if err := s.countHeld(&next); err != nil {
+			next.held = map[string]int{}
+			if err := s.eachUndecided(func(h *store.HeldBatch) { next.held[h.Batch.Scope]++ }); err != nil {
 				return false, err
 			}
 		}
@@ -150,25 +144,6 @@ func (s *Engine) readQuotas(ctx context.Context) (any bool, err error) {
 		}
 		s.cat.mu.Unlock()
 	}
-}
-
-// countHeld counts the batches that wait, by scope.
-func (s *Engine) countHeld(q *quotas) error {
-	q.held = map[string]int{}
-	var damage error
-	_, err := s.eachHeld(ulid.ULID{}, func(id ulid.ULID, row []byte, err error) bool {
-		var st store.HeldBatch
-		if err == nil {
-			st, err = format.HeldState(row)
-		}
-		if err != nil {
-			damage = s.Corrupt("held batch "+id.String(), err)
-		} else if st.Decided == "" {
-			q.held[st.Batch.Scope]++
-		}
-		return true
-	})
-	return errors.Join(err, damage)
 }
 
 // quotaInstalled follows a commit: rows of quotas, and batches that wait. The caller holds cat.mu.
@@ -305,7 +280,7 @@ func (s *Engine) explainQuota(e *store.QuotaError) {
 }
 
 // bodies counts what the bodies of audit leaves take, by scope. Only quotas of bodies and listings
-// of the space of scopes need the counts, so nothing is counted until one of them asks. The first
+// of the space of scopes need the counts, so nothing is counted until one asks. The first
 // call reads the whole audit, later calls only the leaves added since. A prune can remove bodies
 // anywhere in the audit, so it discards the counts.
 //

@@ -34,7 +34,7 @@ import (
 // Load are answered.
 
 // Resolve implements store.Store. Scopes are tried in their order, nearest first. An artefact that
-// is deleted in one of them lets the next answer, unless the reference names the scope or a
+// is deleted in one scope lets the next answer, unless the reference names the scope or a
 // version: then the deletion is the answer.
 func (s *Engine) Resolve(ctx context.Context, scopes store.Scopes, ref store.Ref) (store.Located, error) {
 	if s.closed.Load() {
@@ -164,7 +164,7 @@ func (s *Engine) headWithin(tx Reader, k format.HeadKey) (*store.Head, error) {
 // to end so that it can remap the file, and a search that holds the lock and waits for the
 // checkpoint.
 //
-// A Load runs in four steps, and each step leaves the lock of the one before:
+// A Load runs in four steps, and each step leaves the lock of the previous one:
 //
 //	look        under cat.mu for reading: columns, names, and the rows and texts of the overlays
 //	fromFile    in a snapshot of the rows: what the overlays did not have
@@ -261,7 +261,7 @@ func (l *loading) texts() {
 	}
 }
 
-// look finds the pages in the catalogue and takes what the overlays have of them, under one read
+// look finds the pages in the catalogue and takes the rows that the overlays have, under one read
 // lock.
 func (l *loading) look(scopes store.Scopes, keys []store.PageKey) {
 	c := l.s.cat
@@ -409,7 +409,7 @@ func (l *loading) proveLater() {
 }
 
 // withoutLost returns a head in which pages whose text can no longer be read have no digest. Then
-// no new page passes for one of them, and putting the text again repairs it.
+// no new page passes for a lost one, and putting the text again repairs it.
 func (s *Engine) withoutLost(h *store.Head, pages []store.NewPage) (*store.Head, error) {
 	var same []int
 	s.cat.mu.RLock()
@@ -507,7 +507,7 @@ func (s *Engine) Mark() store.Mark {
 	return store.Mark{LSN: s.cat.lsn}
 }
 
-// Refresh implements store.Store. It waits for the commits in flight here, and follows those of
+// Refresh implements store.Store. It waits for the commits in flight here, and follows the commits of
 // other hosts. atLeast beyond the newest commit is an error of the caller: an LSN that was never
 // given cannot be waited for.
 func (s *Engine) Refresh(ctx context.Context, atLeast uint64) (store.Mark, error) {

@@ -16,7 +16,7 @@ import (
 // background work which rows of told kinds were written. A caller that falls too far behind is told
 // to forget everything and to read all told rows. That is always correct.
 //
-// Callers poll; the installer notifies none of them. It could not reach a caller in another
+// Callers poll; the installer does not notify them. It could not reach a caller in another
 // process, and a slow caller in this process would delay a group of commits.
 
 // keptChanges is the number of groups of commits that are remembered. A caller that asks less often is told

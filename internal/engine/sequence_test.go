@@ -13,7 +13,7 @@ import (
 // A batch that retires an artefact is waited for by those who saw it.
 func TestRetiredArtefactsAreInFlight(t *testing.T) {
 	b := store.Batch{Scope: "acme", Puts: []store.Put{{Artefact: store.Artefact{ID: "new", Supersedes: []string{"old"}}}}}
-	require.ElementsMatch(t, []string{flightKey("acme", "new"), flightKey("acme", "old")}, writeKeys(nil, &Request{Batch: b}))
+	require.ElementsMatch(t, []string{flightKey("acme", "new"), flightKey("acme", "old")}, writeKeys(&Request{Batch: b}))
 }
 
 // TestBrokenTakesNothing: a batch that was judged before the store failed, and comes to the log after it, is not taken: the

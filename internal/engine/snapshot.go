@@ -16,10 +16,10 @@ import (
 // form memory has them. An open that reads it does not decode a row for each page. It is derived and
 // can go at any time.
 //
-//	named    its digest is in a leaf of the audit (manifest.TypeColumns), as those of rows are. The store compares digest,
+//	named    its digest is in a leaf of the audit (manifest.TypeColumns), like the digests of rows. The store compares digest,
 //	         database and LSN before a byte of it is decoded
 //	edited   a snapshot that was edited has another digest; a leaf that was edited changes the root of every later head
-//	old      an old snapshot that was put back names an LSN other than that of the rows
+//	old      an old snapshot that was put back names another LSN than the rows
 //	rows     the columns decide what a question leaves out. A page that it loads is compared with its own leaf (audit.go)
 //
 // Nothing compares all rows with the audit while the database is open: a row that was edited to hide

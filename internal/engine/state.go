@@ -8,9 +8,7 @@ import (
 	"io"
 	"maps"
 	"slices"
-	"strings"
 
-	"github.com/cespare/xxhash/v2"
 	"github.com/ctxpage/ctxpage/internal/archive"
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/format"
@@ -29,7 +27,7 @@ import (
 //
 // The newest state of a row is, in this order: a batch in flight (blocker waits for it), the
 // overlay, the frozen overlay, the rows. The overlays are read under the sequencer. The rows are
-// read before it, because that may wait for the disk; Engine.releases tells whether an overlay was
+// read before it, because that may wait for the disk; Engine.releases shows an overlay that was
 // moved into the rows since.
 
 // stateTag stands for a key in the audit. It is keyed so that a caller who chooses the names cannot
@@ -37,22 +35,6 @@ import (
 func (s *Engine) stateTag(key []byte) (tag [8]byte) {
 	d := store.SaltedMAC(s.stateSecret(), func(b []byte) []byte { return append(append(b, "state"...), key...) })
 	return [8]byte(d[:])
-}
-
-// recentTags are the tags of keys that were written lately: each turn of a conversation writes one
-// row of it again.
-type recentTags [64]struct {
-	key string
-	tag [8]byte
-}
-
-// of returns the tag of a key.
-func (t *recentTags) of(s *Engine, key string) [8]byte {
-	at := &t[xxhash.Sum64String(key)%uint64(len(t))]
-	if at.key != key {
-		at.key, at.tag = strings.Clone(key), s.stateTag([]byte(key))
-	}
-	return at.tag
 }
 
 // stateSecret returns the secret, cut to the length of a salt.
@@ -71,7 +53,7 @@ func (s *Engine) addState(rec *format.Commit, leaf *manifest.Record, rows []stor
 	}
 	entries := make([]byte, 0, len(rows)*archive.StateSize)
 	for i := range rows {
-		tag := s.seq.tags.of(s, rows[i].Key)
+		tag := s.stateTag([]byte(rows[i].Key))
 		var mac [archive.StateSize - 8]byte
 		if rows[i].Value != nil {
 			mac = format.StateMAC(rec.Salt(i), rec.LSN, []byte(rows[i].Key), rows[i].Value)
@@ -275,7 +257,7 @@ func (t *stateCheck) stateRows() error {
 	return nil
 }
 
-// readStates takes the claims of some state rows, and gives the key of the next one; nil: there is
+// readStates returns the claims of some state rows, and the key of the next row; nil: there is
 // none. Rows that do not decode are left to the reader who meets them.
 func (t *stateCheck) readStates(tx Reader, from []byte) (claims []stateClaim, next []byte, err error) {
 	n := 0

@@ -65,8 +65,7 @@ func encodeVector(model string, v []float32) []byte {
 // finite: no cosine with them would be.
 func decodeVector(row []byte) (model string, v []float32, err error) { return decodeVectorTo(nil, row) }
 
-// decodeVectorTo uses the memory of into where it suffices. The loop is unrolled by four: reading a
-// the first question of a process waits for a million vectors.
+// decodeVectorTo uses the memory of into where it suffices.
 func decodeVectorTo(into []float32, row []byte) (model string, v []float32, err error) {
 	d := codec.Decoder{B: row}
 	version := d.U8()
@@ -75,22 +74,12 @@ func decodeVectorTo(into []float32, row []byte) (model string, v []float32, err 
 		return "", nil, fmt.Errorf("%w: vector", codec.ErrMalformed)
 	}
 	v = slices.Grow(into[:0], len(d.B)/4)[:len(d.B)/4]
-	const sign = 1 << 31
-	var largest, second uint32 // sizes are in the order of their bits, and values that are not finite come last
-	i := 0
-	for b := d.B; len(b) >= 16; b, i = b[16:], i+4 {
-		b, v := (*[16]byte)(b), (*[4]float32)(v[i:])
-		b0, b1 := binary.LittleEndian.Uint32(b[:]), binary.LittleEndian.Uint32(b[4:])
-		b2, b3 := binary.LittleEndian.Uint32(b[8:]), binary.LittleEndian.Uint32(b[12:])
-		v[0], v[1], v[2], v[3] = math.Float32frombits(b0), math.Float32frombits(b1), math.Float32frombits(b2), math.Float32frombits(b3)
-		largest, second = max(largest, b0&^sign, b1&^sign), max(second, b2&^sign, b3&^sign)
-	}
-	for ; i < len(v); i++ {
-		bits := binary.LittleEndian.Uint32(d.B[4*i : 4*i+4])
-		largest = max(largest, bits&^sign)
+	largest := uint32(0) // sizes are in the order of their bits, and values that are not finite come last
+	for i := range v {
+		bits := binary.LittleEndian.Uint32(d.B[4*i:])
+		largest = max(largest, bits&^(1<<31))
 		v[i] = math.Float32frombits(bits)
 	}
-	largest = max(largest, second)
 	if largest >= math.Float32bits(float32(math.Inf(1))) {
 		return "", nil, fmt.Errorf("%w: vector is not finite", codec.ErrMalformed)
 	}

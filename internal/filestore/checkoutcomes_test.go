@@ -11,7 +11,6 @@ import (
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/engine"
 	"github.com/ctxpage/ctxpage/internal/filestore"
-	"github.com/ctxpage/ctxpage/internal/peek"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
@@ -122,7 +121,7 @@ func TestCheckFindsOutcomes(t *testing.T) {
 			recount(t, tx, engine.TableTxn, -1)
 		},
 		"it is not how the batch ended": func(tx *bbolt.Tx) {
-			row := must(peek.Engine.EditOutcome(row(tx), func(o *store.Outcome) { o.Status = store.StatusRejected }))(t)
+			row := must(editOutcome(row(tx), func(o *store.Outcome) { o.Status = store.StatusRejected }))(t)
 			require.NoError(t, tx.Bucket(names.Txn).Put(id[:], codec.Seal('t', id[:], row)))
 		},
 		"no audit leaf tells it": func(tx *bbolt.Tx) {

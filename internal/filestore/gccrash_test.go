@@ -20,7 +20,6 @@ import (
 	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/internal/listing"
-	"github.com/ctxpage/ctxpage/internal/peek"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
@@ -305,11 +304,6 @@ func TestVerifyGCControl(t *testing.T) {
 	require.NoError(t, fillGC(ctx, db))
 	require.Zero(t, must(verifyGC(db, 0))(t))
 	require.Error(t, errOf(verifyGC(db, 1)), "an acknowledged commit is missing")
-	undo := peek.Engine.Gone(inside(db).Engine, 1)
-	problems := must(db.Admin().Check(ctx, nil))(t)
-	require.NotEmpty(t, problems, "the catalogue says that a page is gone, the file does not")
-	undo()
-	must(verifyGC(db, 0))(t)
 	must(db.Admin().GC(ctx, GCOptions{KeepFor: -1}))(t)
 	require.NoError(t, forge(db, 1, gcText(0, 1)))
 	require.ErrorContains(t, errOf(verifyGC(db, 3)), "I16", "a content that no version has")

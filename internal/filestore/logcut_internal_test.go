@@ -26,7 +26,6 @@ import (
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/engine"
 	"github.com/ctxpage/ctxpage/internal/lexical"
-	"github.com/ctxpage/ctxpage/internal/peek"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/wal"
@@ -193,7 +192,7 @@ func (l *logUnderTest) index(t *testing.T) {
 func (l *logUnderTest) store() (*Store, error) {
 	s := &Store{sys: l.sys, opts: Options{Path: l.path, ReadOnly: true, Analyzer: l.words, FS: &l.file}.withDefaults()}
 	s.eng = engine.New(engine.Options{Path: l.path, ReadOnly: true, Now: s.opts.Now, Rand: s.opts.Rand, Analyzer: l.words})
-	peek.Engine.Detach(s.eng, tables{})
+	s.eng.Attach(noLog{})
 	if err := s.eng.IndexAnew(tables{}); err != nil {
 		return nil, err
 	}
@@ -208,8 +207,14 @@ func tablesOf(e *engine.Engine) (t tables, err error) {
 	for i := range t {
 		t[i] = map[string][]byte{}
 	}
-	return t, peek.Engine.WriteOverlay(e, t)
+	_, err = e.Checkpoint().Write(t, &engine.RowCounts{})
+	return t, err
 }
+
+// noLog is a log that has no rows and is not asked for more.
+type noLog struct{ engine.Log }
+
+func (noLog) View(fn func(engine.Reader) error) error { return fn(tables{}) }
 
 func (t tables) View(fn func(engine.Reader) error) error { return fn(t) }
 

@@ -15,7 +15,6 @@ import (
 	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/internal/listing"
-	"github.com/ctxpage/ctxpage/internal/peek"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
@@ -91,7 +90,7 @@ func (e *editable) head(id string, change func(h *store.Head, scope *uint32)) fu
 				key, found = slices.Clone(k), row
 			}
 		}
-		require.NoError(e.t, meta.Put(key, codec.Seal('m', key, must(peek.Engine.EditHead(found, change))(e.t))))
+		require.NoError(e.t, meta.Put(key, codec.Seal('m', key, must(editHead(found, change))(e.t))))
 	}
 }
 
@@ -244,7 +243,7 @@ func TestAnEditedDraftIsNotApproved(t *testing.T) {
 		return func(tx *bbolt.Tx) {
 			key := ulid.MustParse(id)
 			row := must(codec.Unseal('d', key[:], tx.Bucket(names.Held).Get(key[:])))(e.t)
-			row = must(peek.Engine.EditHeld(row, change))(e.t)
+			row = must(editHeld(row, change))(e.t)
 			require.NoError(e.t, tx.Bucket(names.Held).Put(key[:], codec.Seal('d', key[:], row)))
 		}
 	}
@@ -311,7 +310,7 @@ func TestAnEditedOutcomeIsNotGiven(t *testing.T) {
 		return func(tx *bbolt.Tx) {
 			b := tx.Bucket(names.Txn)
 			row := must(codec.Unseal('t', id[:], slices.Clone(b.Get(id[:]))))(t)
-			row = must(peek.Engine.EditOutcome(row, change))(t)
+			row = must(editOutcome(row, change))(t)
 			require.NoError(t, b.Put(id[:], codec.Seal('t', id[:], row)))
 		}
 	}

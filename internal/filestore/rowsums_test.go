@@ -15,7 +15,6 @@ import (
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/engine"
 	"github.com/ctxpage/ctxpage/internal/filestore"
-	"github.com/ctxpage/ctxpage/internal/peek"
 	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
@@ -47,7 +46,7 @@ func (e *editable) hidings() map[string]func(tx *bbolt.Tx) {
 		"a version on top": func(tx *bbolt.Tx) {
 			b := tx.Bucket(names.Meta)
 			row := must(codec.Unseal('m', headKey(1, 1), slices.Clone(b.Get(headKey(1, 1)))))(e.t)
-			row = must(peek.Engine.EditHead(row, func(h *store.Head, _ *uint32) {
+			row = must(editHead(row, func(h *store.Head, _ *uint32) {
 				h.Version, h.LSN, h.Deleted, h.Rows = 2, 2, true, nil
 			}))(e.t)
 			require.NoError(e.t, b.Put(headKey(1, 2), codec.Seal('m', headKey(1, 2), row)))

@@ -20,7 +20,6 @@ import (
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/internal/listing"
-	"github.com/ctxpage/ctxpage/internal/peek"
 	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
@@ -724,7 +723,7 @@ func TestSalvageOfEditedDrafts(t *testing.T) {
 	e.file(func(tx *bbolt.Tx) { before = slices.Clone(tx.Bucket(names.Held).Get(key[:])) })
 	edited := func(tx *bbolt.Tx) {
 		row := must(codec.Unseal('d', key[:], tx.Bucket(names.Held).Get(key[:])))(t)
-		row = must(peek.Engine.EditHeld(row, func(h *store.HeldBatch) { h.Batch.Actor = "another" }))(t)
+		row = must(editHeld(row, func(h *store.HeldBatch) { h.Batch.Actor = "another" }))(t)
 		require.NoError(t, tx.Bucket(names.Held).Put(key[:], codec.Seal('d', key[:], row)))
 	}
 	salvaged := func(path string, opts filestore.SalvageOptions) filestore.Salvaged {

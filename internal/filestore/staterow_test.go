@@ -11,7 +11,6 @@ import (
 	. "github.com/ctxpage/ctxpage"
 
 	"github.com/ctxpage/ctxpage/internal/engine"
-	"github.com/ctxpage/ctxpage/internal/peek"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
@@ -71,17 +70,17 @@ func TestAnEditedStateRowIsNotServed(t *testing.T) {
 		change func(tx *bbolt.Tx)
 	}{
 		"edited": {key, true, func(tx *bbolt.Tx) {
-			b := must(peek.Engine.EditState([]byte(key), row(tx, key), []byte("evil")))(e.t)
+			b := must(editState([]byte(key), row(tx, key), []byte("evil")))(e.t)
 			put(tx, key, b)
 		}},
 		"of another key": {key, true, func(tx *bbolt.Tx) {
-			b := must(peek.Engine.EditState([]byte("note/b"), row(tx, "note/b"), []byte("other")))(e.t)
-			b = must(peek.Engine.MoveState([]byte("note/b"), b, []byte(key)))(e.t)
+			b := must(editState([]byte("note/b"), row(tx, "note/b"), []byte("other")))(e.t)
+			b = must(moveState([]byte("note/b"), b, []byte(key)))(e.t)
 			put(tx, key, b)
 		}},
 		"added": {new, true, func(tx *bbolt.Tx) {
-			b := must(peek.Engine.EditState([]byte(key), row(tx, key), []byte("evil")))(e.t)
-			b = must(peek.Engine.MoveState([]byte(key), b, []byte(new)))(e.t)
+			b := must(editState([]byte(key), row(tx, key), []byte("evil")))(e.t)
+			b = must(moveState([]byte(key), b, []byte(new)))(e.t)
 			put(tx, new, b)
 			count(tx, 1)
 		}},

@@ -14,7 +14,6 @@ import (
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/filestore"
-	"github.com/ctxpage/ctxpage/internal/peek"
 	"github.com/ctxpage/ctxpage/internal/systest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -81,13 +80,13 @@ func contents(t *testing.T, path string) map[string]string {
 	return out
 }
 
-// bounds are those of the engine.
-var bounds = peek.Engine.Bounds()
+// bounds are those of the engine: the outcomes that it keeps, and the versions and page rows that one commit of gc drops.
+var bounds = struct{ Outcomes, DropVersions, DropPages int }{10_000, 256, 4096}
 
 // highest are the highest numbers of artefacts, pages and groups that were given.
-func highest(db *DB) (n [3]uint64) {
-	n[0], n[1], n[2], _ = peek.Engine.Numbers(inside(db).Engine)
-	return n
+func highest(db *DB) [3]uint64 {
+	n := inside(db).Engine.Counters()
+	return [3]uint64{n.Art - 1, n.Num - 1, n.Group - 1}
 }
 
 // forge puts another text in the place of a page's, with a right checksum: what somebody with the file could do.

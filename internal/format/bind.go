@@ -1,9 +1,8 @@
 package format
 
 import (
-	"bytes"
 	"crypto/sha256"
-	"sync"
+	"slices"
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
@@ -17,7 +16,7 @@ const boundBytes = 16
 // the clock, the salts, the gate and the state of the database, so a host that repeats the batch
 // after a crash computes the same one.
 func Bind(b *store.Batch) {
-	w := binders.Get().(*binder)
+	var w binder
 	w.Str(b.Scope)
 	w.Count(len(b.Puts))
 	for i := range b.Puts {
@@ -34,23 +33,15 @@ func Bind(b *store.Batch) {
 		w.U32(h.Version)
 	}
 	d := sha256.Sum256(w.B)
-	b.Bound = bytes.Clone(d[:boundBytes])
-	w.done()
+	b.Bound = d[:boundBytes:boundBytes]
 }
 
-// binder is the memory of one Bind, which the next one uses again: every commit makes a digest.
-type binder struct {
-	codec.Encoder
-	artefact store.Artefact
-	refs     []store.Ref
-}
-
-var binders = sync.Pool{New: func() any { return new(binder) }}
+// binder collects what a digest is made of.
+type binder struct{ codec.Encoder }
 
 // put appends what a put asks for.
 func (w *binder) put(p *store.Put) {
-	a := &w.artefact
-	*a = p.Artefact
+	a := p.Artefact
 	a.ExpiresAt, a.TTL = time.Time{}, 0
 	if !p.AsOfGiven || a.Source != "" {
 		a.CurrentAsOf = time.Time{}
@@ -58,13 +49,12 @@ func (w *binder) put(p *store.Put) {
 	if len(a.DerivedFrom) > 0 {
 		a.Provenance = 0 // the lowest of its parents', as they are by now
 	}
-	w.refs = w.refs[:0]
-	for _, r := range p.Artefact.DerivedFrom {
-		w.refs = append(w.refs, store.Ref{Scope: r.Scope, ID: r.ID})
+	a.DerivedFrom = slices.Clone(a.DerivedFrom)
+	for i, r := range a.DerivedFrom {
+		a.DerivedFrom[i] = store.Ref{Scope: r.Scope, ID: r.ID}
 	}
-	a.DerivedFrom = w.refs
 	from := w.Begin()
-	ArtefactFields.Append(&w.Encoder, a)
+	ArtefactFields.Append(&w.Encoder, &a)
 	w.End(from)
 	if a.Source != "" {
 		return // its text is the source's, which may have changed by now
@@ -77,14 +67,4 @@ func (w *binder) put(p *store.Put) {
 	for i := range p.Pages { // joined: where a text is cut is no part of it
 		w.B = append(w.B, p.Pages[i].Text...)
 	}
-}
-
-// done returns w to the pool, unless a large batch made its buffer large.
-func (w *binder) done() {
-	clear(w.refs)
-	if w.artefact = (store.Artefact{}); cap(w.B) > 1<<20 {
-		return
-	}
-	w.B = w.B[:0]
-	binders.Put(w)
 }

@@ -191,8 +191,7 @@ var batchFields = codec.Record[store.Batch]{
 	},
 }
 
-// outcomeFields are the fields of an outcome inside a held batch. The row of an outcome has its own
-// fields, with shorter lists of references (engine, outcomeRow).
+// outcomeFields are the fields of an outcome, in a row of its own and inside a held batch.
 var outcomeFields = codec.Record[store.Outcome]{Name: "an outcome", Fields: []codec.Field[store.Outcome]{
 	codec.Uint(1, "Status", func(o *store.Outcome) *store.Status { return &o.Status }),
 	codec.Uint(2, "LSN", func(o *store.Outcome) *uint64 { return &o.LSN }),

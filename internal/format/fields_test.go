@@ -2,6 +2,7 @@ package format
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"reflect"
 	"slices"
@@ -227,7 +228,8 @@ func TestFormatHasTheTags(t *testing.T) {
 	documented(t, string(b), "precondition on state", &expectStateFields)
 	documented(t, string(b), "page seen", &seenFields)
 	documented(t, string(b), "state row of a batch", &stateFields)
-	documented(t, string(b), "outcome in a held batch", &outcomeFields)
+	documented(t, string(b), "outcome", &outcomeFields)
+	documented(t, string(b), "row of an outcome", &outcomeRowFields)
 }
 
 func documented[T any](t *testing.T, format, name string, fields *codec.Record[T]) {
@@ -294,5 +296,48 @@ func TestPlainNoteSeesEveryField(t *testing.T) {
 		reflect.ValueOf(&one).Elem().Field(i).Set(reflect.ValueOf(&all).Elem().Field(i))
 		plain := slices.Contains([]string{"ID", "Kind", "Provenance", "Text", "Name", "ToolCallID", "TTL", "CurrentAsOf", "Priority", "Relevance", "Seq", "Unknown"}, name)
 		require.Equal(t, plain, PlainNote(&one), name)
+	}
+}
+
+// outcomeRows have every field set in one of them at least.
+func outcomeRows(t *testing.T) []OutcomeRow {
+	refs := []store.Ref{{Scope: "acme/über", ID: "a", Page: 1, Version: 1}, {ID: "b", Page: 70_000, Version: math.MaxUint32}, {Page: -1}, {Scope: "s", ID: "page-12", Version: 1}, {Scope: "s", ID: "page-1", Version: 1}}
+	rows := []OutcomeRow{
+		{},
+		{Outcome: store.Outcome{Status: store.StatusHeld, LSN: 1 << 40, Leaf: 3, Refs: refs[:1]}, Bound: []byte("0123456789abcdef")},
+		{Outcome: store.Outcome{Status: store.StatusRejected, LSN: math.MaxUint64, Reason: "stale context", Refs: refs, Stale: refs[1:]}},
+		{Outcome: store.Outcome{Status: 200, Leaf: math.MaxUint64, Refs: make([]store.Ref, 20), Stale: refs, Repeats: refs}, Bound: make([]byte, 300)},
+		{Outcome: store.Outcome{LSN: 7}, Unknown: []byte{99, 2, 'h', 'i'}},
+	}
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[OutcomeRow]()) {
+		set := func(r OutcomeRow) bool { return !reflect.ValueOf(r).FieldByIndex(f.Index).IsZero() }
+		require.True(t, slices.ContainsFunc(rows, set), "no row here has field %s", f.Name)
+	}
+	return rows
+}
+
+// A row decodes to what was encoded, also the fields of a later release. A field that is added to an outcome fails this until a row has it.
+func TestOutcomeRow(t *testing.T) {
+	for i, want := range outcomeRows(t) {
+		row := want.Encode()
+		got, err := DecodeOutcome(row)
+		require.NoError(t, err)
+		require.Equal(t, want, got, "row %d", i)
+		require.Equal(t, row, got.Encode())
+	}
+}
+
+// A row cut anywhere is refused or is one of fewer fields; a newer version is told from damage.
+func TestOutcomeRowMalformed(t *testing.T) {
+	for _, r := range outcomeRows(t) {
+		row := r.Encode()
+		for n := range row {
+			if got, err := DecodeOutcome(row[:n]); err == nil {
+				require.Equal(t, row[:n], got.Encode())
+			}
+		}
+		row[0]++
+		_, err := DecodeOutcome(row)
+		require.ErrorIs(t, err, codec.ErrNewer)
 	}
 }

@@ -1,12 +1,10 @@
 package format
 
 import (
-	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math/bits"
 	"slices"
-	"sync"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/store"
@@ -385,36 +383,18 @@ func CutTail(d *codec.Decoder) {
 	d.B = d.B[:len(d.B)-n]
 }
 
-// saids are heads without what is implied, and memory for their fields: nearly every put needs one,
-// and a head is large.
-var saids = sync.Pool{New: func() any { return new(said) }}
-
-type said struct {
-	store.Head
-	e codec.Encoder
-}
-
-// mostSaid bounds the memory that is kept for the next head, bytes.
-const mostSaid = 4 << 10
-
 // EncodeCold makes the fields of a row that follow its page rows.
 func EncodeCold(h *store.Head) []byte {
-	s := saids.Get().(*said)
-	s.Head = *h
-	implied := impliedBy(h)
+	said, implied := *h, impliedBy(h)
 	if implied&impliedActor != 0 {
-		s.Actor = ""
+		said.Actor = ""
 	}
 	if implied&impliedCounter != 0 {
-		s.Counter = ""
+		said.Counter = ""
 	}
-	coldFields.Append(&s.e, &s.Head)
-	row := bytes.Clone(s.e.B)
-	if s.Head, s.e.B = (store.Head{}), s.e.B[:0]; cap(s.e.B) > mostSaid {
-		s.e.B = nil
-	}
-	saids.Put(s)
-	return row
+	var e codec.Encoder
+	coldFields.Append(&e, &said)
+	return e.B
 }
 
 // GoneRow reports whether a head row is that of a dropped version.

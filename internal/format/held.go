@@ -10,6 +10,36 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
+// OutcomeRow is an outcome as the record of its commit and the rows have it. Bound is the digest of the batch's content
+// (Batch.Bound): an id is no secret, so a caller that repeats it must also repeat the batch to learn how it ended.
+type OutcomeRow struct {
+	store.Outcome
+	Bound   []byte
+	Unknown []byte // fields of a later release
+}
+
+// outcomeVersion is the first byte of the row.
+const outcomeVersion = 1
+
+var outcomeRowFields = codec.Record[OutcomeRow]{
+	Name: "the row of an outcome", Unknown: func(r *OutcomeRow) *[]byte { return &r.Unknown },
+	Fields: []codec.Field[OutcomeRow]{
+		codec.Inner(1, "Outcome", &outcomeFields, func(r *OutcomeRow) *store.Outcome { return &r.Outcome }),
+		codec.Blob(2, "Bound", func(r *OutcomeRow) *[]byte { return &r.Bound }),
+	},
+}
+
+// Encode makes the row; its unknown fields stay in it.
+func (r *OutcomeRow) Encode() []byte {
+	return outcomeRowFields.Row(outcomeVersion, r, 64+32*len(r.Refs))
+}
+
+// DecodeOutcome reads the row of an outcome.
+func DecodeOutcome(row []byte) (r OutcomeRow, err error) {
+	err = outcomeRowFields.ReadRow(row, outcomeVersion, &r)
+	return r, err
+}
+
 // The row of a held batch: version · fields · proof.
 
 // heldVersion is the version of the row. A higher one is refused.

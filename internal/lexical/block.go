@@ -166,7 +166,7 @@ func (r *blockReader) name() (common uint64, rest []byte) {
 	return head >> 4, rest
 }
 
-// postings reads those of a term before the last.
+// postings reads the postings of a term before the last.
 func (r *blockReader) postings() bool {
 	size := r.uvarint()
 	several := size&1 != 0
@@ -181,7 +181,7 @@ func (r *blockReader) postings() bool {
 	return !r.bad
 }
 
-// find looks for the list of a term; it stands before its first list. It makes no terms: that a term is above the one before,
+// find looks for the list of a term; it stands before its first list. It makes no terms: that a term is above its predecessor,
 // and what they have in common, tell how it compares with the one that is looked for.
 func (r *blockReader) find(term []byte) bool {
 	match, length := 0, uint64(0) // of the term before, which is below: how much it has in common with the one, and its bytes
@@ -239,7 +239,7 @@ func (r *blockReader) unsound(key []byte) error {
 // a text, where the lists of an open part take four times as much. It never changes.
 //
 // Its terms lie in blocks of blockTerms. The first of a block is whole, each later one says how
-// many bytes it has in common with the one before, and which follow. An entry is: bytes in common,
+// many bytes it has in common with its predecessor, and which follow. An entry is: bytes in common,
 // bytes that follow, these, count of postings, if there are several the distance from the first
 // page of the part to the last of the list, bytes of the list, the list.
 type packed struct {
@@ -418,7 +418,7 @@ func (p *packed) scope(id uint32) (at int, known bool) {
 }
 
 // block returns the last block of a scope that begins with a term or with one before it; if none
-// does, the one before the scope's first.
+// does, the block before the scope's first.
 func (p *packed) block(at int, term string) int {
 	from, to := p.scopes[at].block, len(p.heads)
 	if at+1 < len(p.scopes) {

@@ -23,7 +23,7 @@ const maxSpan = 1 << 32
 //	 └────▶ cols, last: at once, under the owner's write lock
 //
 //	cols, last            the owner's lock alone
-//	manifest, merging     changed under the owner's write lock and mu, so either of them is enough to read
+//	manifest, merging     changed under the owner's write lock and mu, so either is enough to read
 //	removed, pending      the same
 //	tail, parts, purge    mu
 //	fresh, spare, waiting freshMu
@@ -33,7 +33,7 @@ const maxSpan = 1 << 32
 type Index struct {
 	// mu guards the tail against changes without the owner's lock: Checkpoint takes a snapshot of
 	// it, and Invert enters the pages that Add left. A reader needs it only to finish that: while
-	// it holds the owner's lock no page is added, so the tail does not change once all of them are
+	// it holds the owner's lock no page is added, so the tail does not change once all are
 	// entered.
 	mu sync.Mutex
 
@@ -296,7 +296,7 @@ func (x *Index) Remove(nums ...uint64) {
 }
 
 // find returns the segment that a page number falls into. Segments lie between others without
-// overlap, so one comparison tells; a number between two of them, or in the tail, is in none.
+// overlap, so one comparison tells; a number between two segments, or in the tail, is in none.
 func (m manifest) find(num uint64) (segment, bool) {
 	i := sort.Search(len(m.segments), func(i int) bool { return m.segments[i].last >= num })
 	if i == len(m.segments) || m.segments[i].first > num {
@@ -325,7 +325,7 @@ type Stats struct {
 	DF     []uint64 // pages with a term, in the order of the terms asked for
 
 	// Turns counts the pages that are turns, TurnLength their terms. If there are any, the rest
-	// says which speakers the terms name, ascending, what a turn by one of them scores for that,
+	// says which speakers the terms name, ascending, how much a turn by a named speaker scores for that,
 	// and which terms are names and so no words of turns.
 	Turns, TurnLength uint64
 	Named             []string
@@ -356,7 +356,7 @@ func (x *Index) Stats(scopes []uint32, rows Rows, terms []string) (Stats, error)
 
 // ScoreDoc scores a page that is not in the index, e.g. a transaction's own write, with the
 // statistics that Stats returned for the terms of the query: its own words, its speaker and its
-// date. For a page that is in the index Own is exactly that of its Hit. Neighbours, groups and
+// date. For a page that is in the index Own equals the Own of its Hit. Neighbours, groups and
 // forms do not count.
 func (x *Index) ScoreDoc(st Stats, d Doc, q Query) Hit { return scoreDoc(st, d, q, x.commonPages) }
 

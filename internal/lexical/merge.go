@@ -155,7 +155,7 @@ func (c *checkpoint) goOn(m *merging, most atMost) error {
 }
 
 // sources are the lists of what is merged, from behind the last one that an earlier step wrote.
-// Their order is that of page numbers, so equal terms are joined by appending.
+// Their order follows page numbers, so equal terms are joined by appending.
 func (m *merging) sources(rows Rows) (from []*source) {
 	filter := len(m.gone) > 0
 	for _, o := range m.old {
@@ -302,8 +302,8 @@ func (r *rowLists) take(k, v []byte) error {
 	return r.row.unsound(k)
 }
 
-// join writes the lists of sources as those of one segment, whose pages are those of the sources in
-// their order. After most of them it stops at the next end of a block, and gives scope and term of
+// join writes the lists of sources as the lists of one segment, whose pages are the pages of the sources in
+// their order. After most lists it stops at the next end of a block, and returns scope and term of
 // the last one. mask puts what stands for a word in its place, and then each list has a row of its
 // own, because they come in the order of the words; nil: it is there already, or the word itself
 // is. The lists of one key come in the order of their pages, because sources are in that order and

@@ -76,8 +76,8 @@ func lessNamed(words map[uint32]uint64, w uint64) bool {
 // isName reports whether a term is part of the name of a named speaker.
 func (a *asking) isName(t int) bool { return t < len(a.name) && a.name[t] }
 
-// alsoForms returns the terms, and behind them the forms of which they do not tell; of gives the term
-// of each of those.
+// alsoForms returns the terms, and behind them their irregular forms; of has the term
+// of each form.
 func (a *asking) alsoForms(terms []string) (all []string, of []int) {
 	all = terms
 	for t, term := range terms {
@@ -311,7 +311,7 @@ func (m Month) year() int  { return int(m) / 12 }
 func (m Month) month() int { return int(m) % 12 }
 
 // Dates are the months and the years that a question names. Days are not read: a turn is dated by
-// its month, which is what people name.
+// its month, as people name it.
 type Dates struct {
 	Months uint16 // a bit for each, January the lowest
 	Years  []int  // ascending
@@ -371,7 +371,7 @@ func besideDate(words []string, i int) bool {
 	return unicode.IsUpper(capital) && number(words[i-1]) > 0
 }
 
-// number reads up to four digits, with or without an ending like that of 5th; 0 where there are
+// number reads up to four digits, with or without an ending as in 5th; 0 where there are
 // none.
 func number(w string) (n int) {
 	digits := 0

@@ -13,9 +13,9 @@ import "slices"
 //	(.4·own + cov + .7·group + spoken + 8·date + first + .8·forms) / 1.4
 //
 //	own     BM25 of the words of the question in what was said, but for names of speakers
-//	cov     Σ over the words: the most of c(i), .6·c(i±1), .5·c(i±2), .35·c(i±3), where c is what a word scores there
+//	cov     Σ over the words: the most of c(i), .6·c(i±1), .5·c(i±2), .35·c(i±3), where c is the score of a word there
 //	group   BM25 of the conversation as one text
-//	spoken  2.5 + 3.6·ln(turns / turns of the named speakers), if its speaker is one of them
+//	spoken  2.5 + 3.6·ln(turns / turns of the named speakers), if its speaker is named
 //	date    1 in a month that is named, .3 if only the month matches and the year does not
 //	first   1 if its author speaks in the first person
 //	forms   Σ over the words: the most that an irregular form of it scores (bought for buy)

@@ -78,7 +78,7 @@ func (x *Index) borrow() *work {
 }
 
 // release wipes what the question touched, and nothing else: the slices are as long as the columns,
-// and most questions touch little of them. It keeps no pointer to the rows, the corpus or the
+// and most questions touch little. It keeps no pointer to the rows, the corpus or the
 // index.
 func (x *Index) release(w *work) {
 	for _, v := range w.touched {

@@ -16,7 +16,7 @@ import (
 //	selectBest   the full scores of the candidates
 //	rescore      turns only: the second stage (recipe.go), over the best of the first
 //
-// Invariant: a page that is passed over scores less than K others. A bound is what is known of a
+// Invariant: a page that is passed over scores less than K others. A bound is the known score of a
 // page plus the most that the rest can add, times slack for sums in another order. So the result
 // does not depend on what was passed over, nor on which segment or part of the tail has the
 // postings.
@@ -67,7 +67,7 @@ type Hit struct {
 // recipe in recipe.go. Pages of documents get none: with it, the pages of long documents came
 // before all short ones.
 //
-// A common word (see plan) adds to the score of its page, but not to that of neighbours: its
+// A common word (see plan) adds to the score of its page, but not of neighbours: its
 // postings are read and not collected, which keeps large scopes fast.
 func (x *Index) Search(rows Rows, c Corpus, q Query) ([]Hit, error) {
 	if q.K <= 0 || len(q.Terms) == 0 {
@@ -193,7 +193,7 @@ type word struct {
 	lender int  // -1: none
 }
 
-// hits collects what can still be among the best, and returns a score that the last of them has at
+// hits collects what can still be among the best, and returns a score that the last one has at
 // least. The bar is computed only where it can pay: when the next word has more pages than were hit
 // so far, and most of the text is in no group. It costs a pass over the touched pages.
 func (w *work) hits(p plan, st Stats, total scopeStats) (floor float64, err error) {
@@ -343,8 +343,7 @@ func (w *work) addGroups(total scopeStats) {
 }
 
 // addCommon adds a common word to the candidates, and to pages that can become
-// one by common words and their group alone. least is what group and bonus of such a page must add
-// at least; the common words are allowed for in it already.
+// one by common words and their group alone. least is the least that group and bonus of such a page must add; the common words are allowed for in it already.
 func (w *work) addCommon(x word, least float64) error {
 	c := w.x.cols
 	return w.eachBlock(x.term, func(block []posting) {
@@ -405,13 +404,9 @@ func (w *work) selectBest(floor float64) {
 // top keeps the best k hits of distinct pages. They stay where they came to; a heap of their places
 // has the worst on top, for hits are large and a heap moves what it holds many times.
 //
-//	hits   where a hit came to; never moved
-//	heap   places in hits, the worst first
-//	slot   by page: its place in the heap + 1
-//
 // Invariant: slot and heap agree, and every other slot is 0. slot is the query's, as long as the
 // columns. The tops of a query share it: one ends before the next begins, or they have no page in
-// common (fillUp). end gives it back all zero.
+// common (fillUp). end returns it all zero.
 type top struct {
 	k    int
 	hits []Hit
@@ -420,13 +415,12 @@ type top struct {
 	slot []uint32 // by page: where it stands in the heap + 1; 0 when it is not there
 }
 
-// top borrows the slots of the query; end gives them back, all zero. Its hits
+// top borrows the slots of the query; end returns them, all zero. Its hits
 // take the place of those in buf.
 func (w *work) top(buf *top) top {
 	return top{k: w.k, hits: buf.hits[:0], heap: buf.heap[:0], base: w.x.cols.base, slot: w.slot}
 }
 
-// end gives the slots back.
 func (t *top) end() {
 	for i := range t.heap {
 		t.place(i, 0)
@@ -446,7 +440,7 @@ func (t *top) floor() float64 {
 	return t.at(0).Score
 }
 
-// worse orders hits so that of any two distinct ones exactly one is worse. It is a total order, so
+// worse orders hits so that one of any two is worse. It is a total order, so
 // the best k are the same set in whatever order pages are offered.
 func worse(a, b *Hit) bool {
 	if a.Score != b.Score {

@@ -349,7 +349,7 @@ func segmentKey(kind byte, segment uint32) []byte {
 	return binary.BigEndian.AppendUint32([]byte{kind}, segment)
 }
 
-// docsKey is the key of a row of pages, by the first of them.
+// docsKey is the key of a row of pages, by its first page.
 func docsKey(segment uint32, first uint64) []byte {
 	return binary.BigEndian.AppendUint64(segmentKey(rowDocs, segment), first)
 }

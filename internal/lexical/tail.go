@@ -7,7 +7,7 @@ import (
 
 // tail holds the pages that are not in segments yet, in parts. A part takes pages until it is full,
 // or until others must follow; then it is packed, and never changes again. A checkpoint writes whole
-// parts, so that Apply lets go of them and need not enter anything again: it runs under the owner's
+// parts, so that Apply drops whole parts and need not enter anything again: it runs under the owner's
 // lock, and pages come while a checkpoint runs.
 //
 //	open ──full──▶ packed ──written──▶ gone
@@ -33,7 +33,7 @@ type part struct {
 
 // lists are the postings of an open part.
 //
-// They also keep the terms of the parts before that the same writer filled: nearly all of them come
+// They also keep the terms of the parts before that the same writer filled: nearly all come
 // again, and entering a term and finding its place among the others takes longer than all else. A
 // term without pages is not of this part.
 //
@@ -190,7 +190,7 @@ func (t tail) remove(num uint64) {
 	}
 }
 
-// whole returns the parts that take no more pages. All of them are asked for by closing the last.
+// whole returns the parts that take no more pages. all closes the last part first.
 func (t tail) whole(all bool) []*part {
 	n := len(t)
 	if n == 0 {

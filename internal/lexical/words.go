@@ -301,7 +301,7 @@ var folds = map[rune]string{
 	'ٱ': "ا", 'ى': "ي", 'ة': "ه", 'ـ': "", // the last is only a stroke
 }
 
-// foldable is the range of letters and marks that are folded, beside those of appendFolded.
+// foldable is the range of letters and marks that are folded, beside appendFolded.
 const foldable = 0x1FFF
 
 // appendFolded appends the folded form of a letter in lower case, or of a mark.
@@ -415,7 +415,7 @@ func (a *Analyzer) StopWords(query string) (terms []string) {
 }
 
 // ScoreStopWords scores texts that are in no index by the terms that StopWords returned, as Search would if these were
-// all pages and stop words were words like others. A text without any of them scores 0.
+// all pages and stop words were words like others. A text without any scores 0.
 func (a *Analyzer) ScoreStopWords(terms, texts []string) []float64 {
 	docs, st := make([]Doc, len(texts)), Stats{Pages: uint64(len(texts)), DF: make([]uint64, len(terms))}
 	for i, text := range texts {
