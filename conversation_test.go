@@ -6,13 +6,11 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -20,11 +18,9 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/conversation"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
-	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/storetest"
-	"github.com/ctxpage/ctxpage/wal"
 	"github.com/stretchr/testify/require"
 )
 
@@ -740,9 +736,7 @@ func cpuTime(b *testing.B) time.Duration {
 
 // From the commit that crosses the trigger to the commit of the pass, at ten thousand sections.
 func BenchmarkWatchCrossing(b *testing.B) {
-	disk := &timedFS{FS: wal.OS()}
-	files := must(filestore.Open(filestore.Options{Path: filepath.Join(b.TempDir(), "agent.ctx"), FS: disk, State: StateKinds()}))(b)
-	db := must(Open("timed", Options{Store: files}))(b)
+	db := must(Open(filepath.Join(b.TempDir(), "agent.ctx"), Options{}))(b)
 	defer db.Close()
 	chat := db.Scope("acme/agent").Session("chat")
 	require.NoError(b, chat.SetWindow(ctx, session.Config{Total: 725_000}))
@@ -752,7 +746,7 @@ func BenchmarkWatchCrossing(b *testing.B) {
 	for i := range turns {
 		turns[i] = Turn{Role: "assistant", Text: longProse(r, 25)}
 	}
-	var took, own []time.Duration
+	var took []time.Duration
 	b.ResetTimer()
 	for b.Loop() {
 		b.StopTimer()
@@ -764,46 +758,18 @@ func BenchmarkWatchCrossing(b *testing.B) {
 			}
 		}
 		b.StartTimer()
-		start, waited := time.Now(), disk.waited.Load()
+		start := time.Now()
 		events, err := w.Step(ctx, start)
 		took = append(took, time.Since(start))
-		own = append(own, took[len(took)-1]-time.Duration(disk.waited.Load()-waited))
 		require.NoError(b, err)
 		require.Equal(b, session.EventApplied, events[len(events)-2].Kind)
 		require.Greater(b, events[len(events)-2].Items, 100)
 	}
 	slices.Sort(took)
-	slices.Sort(own)
 	b.ReportMetric(took[len(took)/2].Seconds()*1e3, "p50-ms")
 	b.ReportMetric(took[len(took)*99/100].Seconds()*1e3, "p99-ms")
-	b.ReportMetric(own[len(own)*99/100].Seconds()*1e3, "p99-without-fdatasync-ms")
 	st := must(w.Stats(ctx))(b)
 	b.Log("sections at the end", st.Analysis.Items)
-}
-
-// timedFS sums what syncs of the log took.
-type timedFS struct {
-	wal.FS
-	waited atomic.Int64
-}
-
-type timedFile struct {
-	wal.File
-	fs *timedFS
-}
-
-func (t *timedFS) OpenFile(name string, flag int, perm os.FileMode) (wal.File, error) {
-	f, err := t.FS.OpenFile(name, flag, perm)
-	if err == nil && strings.HasSuffix(filepath.Dir(name), "-wal") {
-		f = timedFile{f, t}
-	}
-	return f, err
-}
-
-func (f timedFile) Sync() error {
-	start := time.Now()
-	defer func() { f.fs.waited.Add(int64(time.Since(start))) }()
-	return f.File.Sync()
 }
 
 // Who knows the members of a group as of an LSN and is told only what came after them knows the same as who is told all,

@@ -415,47 +415,6 @@ func TestSalvageStages(t *testing.T) {
 	}
 }
 
-// TestSalvageSegments: parts of the log are gone. What was corrected there is copied as it was before, and told.
-func TestSalvageSegments(t *testing.T) {
-	live, base := dbtest.MemoryPath(t), dbtest.MemoryPath(t)
-	db := openTest(t, live, Options{})
-	s := db.Scope("acme")
-	put := func(text string) {
-		must(s.Put(ctx, Artefact{ID: "rule", Text: text}))(t)
-	}
-	put("the rule")
-	must(db.Admin().Checkpoint(ctx))(t)
-	require.NoError(t, inside(db).Log.Rotate())
-	put("the rule, corrected")
-	require.NoError(t, inside(db).Log.Rotate())
-	must(s.Put(ctx, Artefact{ID: "late", Text: "in the last segment"}))(t)
-	require.NoError(t, dbtest.Copy(live, base))
-	require.NoError(t, db.Close())
-	truth := map[string]string{"acme:rule": "", "acme:late": contents(t, base)["acme:late"]}
-	remove := func(t *testing.T, path string, keep func(i, n int) bool) {
-		names := must(filepath.Glob(path + "-wal/*.wal"))(t)
-		require.Len(t, names, 3)
-		for i, name := range names {
-			if !keep(i, len(names)) {
-				require.NoError(t, os.Remove(name))
-			}
-		}
-	}
-	for name, damage := range map[string]func(path string) string{
-		"the last two segments": func(path string) string {
-			remove(t, path, func(i, n int) bool { return i < n-2 })
-			return "segments"
-		},
-		"all but the last, and the row that says where it begins": func(path string) string {
-			editRow(t, path, names.Sys, names.SysKey, func(v []byte) []byte { v[20] ^= 1; return v })
-			remove(t, path, func(i, n int) bool { return i == n-1 })
-			return "segments and system row"
-		},
-	} {
-		require.NoError(t, errOf(judgeSalvage(t, base, damage, filestore.SalvageOptions{}, truth)), name)
-	}
-}
-
 // TestSalvageReadsWhatOpenReads: a crash inside a rotation leaves a segment without a seal before an empty one, of which
 // nothing is lost. A file with a strange name beside the segments is named, and what they hold is copied.
 func TestSalvageReadsWhatOpenReads(t *testing.T) {
