@@ -50,8 +50,12 @@ func TestBudgetIsNeverExceeded(t *testing.T) {
 		sub, err := os.MkdirTemp(dir, "")
 		require.NoError(rt, err)
 		defer os.RemoveAll(sub)
+		var by Summarizer
+		if rapid.Bool().Draw(rt, "summarizer") {
+			by = &head{words: rapid.IntRange(0, 200).Draw(rt, "summary")}
+		}
 		count := rapid.SampledFrom([]token.Counter{token.Default(), bytesCounter{}, growing{}, lumps{}}).Draw(rt, "counter")
-		db := must(Open(sub+"/agent.ctx", Options{Counter: count, PageTokens: rapid.SampledFrom([]int{16, 64, 512}).Draw(rt, "page")}))(rt)
+		db := must(Open(sub+"/agent.ctx", Options{Counter: count, PageTokens: rapid.SampledFrom([]int{16, 64, 512}).Draw(rt, "page"), Summarizer: by}))(rt)
 		defer func() { checkAndClose(rt, db) }()
 		s := db.Scope("acme")
 		for i := range rapid.IntRange(0, 14).Draw(rt, "artefacts") {
@@ -78,13 +82,16 @@ func TestBudgetIsNeverExceeded(t *testing.T) {
 			}
 			require.NoError(rt, err)
 		}
-		for range 3 {
-			q := Query{
-				Text: words(rapid.IntRange(0, 99).Draw(rt, "question"), 4), Budget: rapid.IntRange(1, 3000).Draw(rt, "budget"),
-				Ladder: rapid.Bool().Draw(rt, "ladder"), TopK: rapid.IntRange(0, 9).Draw(rt, "k"),
-				Session: rapid.SampledFrom([]string{"", "chat"}).Draw(rt, "session"), Preset: rapid.SampledFrom([]string{"", "START"}).Draw(rt, "preset"),
+		var q Query
+		for i := range 3 {
+			if i != 1 { // the second finds the summaries of the first
+				q = Query{
+					Text: words(rapid.IntRange(0, 99).Draw(rt, "question"), 4), Budget: rapid.IntRange(1, 3000).Draw(rt, "budget"),
+					Ladder: rapid.Bool().Draw(rt, "ladder"), TopK: rapid.IntRange(0, 9).Draw(rt, "k"),
+					Session: rapid.SampledFrom([]string{"", "chat"}).Draw(rt, "session"), Preset: rapid.SampledFrom([]string{"", "START"}).Draw(rt, "preset"),
+				}
+				q.Reserve = rapid.IntRange(0, q.Budget-1).Draw(rt, "reserve")
 			}
-			q.Reserve = rapid.IntRange(0, q.Budget-1).Draw(rt, "reserve") / 2
 			a, err := s.Assemble(ctx, q)
 			if q.Session != "" && errors.Is(err, ErrNotFound) { // none was begun
 				q.Session = ""

@@ -16,7 +16,6 @@ import (
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/token"
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 )
 
 // doc is a text of about n words with one sentence on parcels for every six.
@@ -94,65 +93,6 @@ func TestFillTiers(t *testing.T) {
 	require.NoError(t, errOf(s.Assemble(ctx, q(need+8))), "the shortfall is what was missing, but for a rounding of the whole")
 }
 
-// The tier of Fill is about red and yellow pages. Green ones that are left out do not show in it; a page beyond the top K does.
-func TestFillTierOfWhatMatters(t *testing.T) {
-	db := open(t, Options{})
-	s := db.Scope("acme")
-	for i := range 3 {
-		put(t, s, Artefact{ID: fmt.Sprintf("hit-%d", i), Kind: KindChunk, Text: fmt.Sprintf("The parcel rule %d: %s.", i, words(i, 20))})
-	}
-	for i := range 40 {
-		put(t, s, Artefact{ID: fmt.Sprintf("other-%02d", i), Kind: KindChunk, CurrentAsOf: time.Date(2020, 1, 1+i, 0, 0, 0, 0, time.UTC), Text: "One parcel was seen. " + words(100+i, 150)})
-	}
-	q := Query{Text: "parcel rule", Budget: 1_000_000, TopK: MaxTopK}
-	all := assemble(t, s, q)
-	matters, cost := 0, 0
-	for _, p := range all.Manifest.Pages {
-		if p.Tag == manifest.TagRed || p.Tag == manifest.TagYellow {
-			matters, cost = matters+1, cost+p.Tokens
-		}
-	}
-	require.Positive(t, matters)
-	require.Less(t, matters, len(all.Blocks), "some pages are green")
-
-	lost := func(a *Assembly) (left, cut int) {
-		in := map[uint64]manifest.Form{}
-		for _, p := range a.Manifest.Pages {
-			in[p.Num] = p.Form
-		}
-		for _, p := range all.Manifest.Pages {
-			if p.Tag != manifest.TagRed && p.Tag != manifest.TagYellow {
-				continue
-			}
-			if form, ok := in[p.Num]; !ok {
-				left++
-			} else if form != manifest.FormFull {
-				cut++
-			}
-		}
-		return left, cut
-	}
-	seen := map[budget.Tier]bool{}
-	for size := 60; size < all.Tokens+200; size += 1 + size/9 {
-		a := assemble(t, s, Query{Text: q.Text, Budget: size, TopK: MaxTopK})
-		left, cut := lost(a)
-		want := budget.TierFull
-		switch {
-		case left > 0:
-			want = budget.TierCore
-		case cut > 0:
-			want = budget.TierSummarised
-		}
-		require.Equal(t, want, a.Tier, "budget %d: %d left out, %d cut", size, left, cut)
-		seen[a.Tier] = true
-	}
-	require.True(t, seen[budget.TierFull] && seen[budget.TierCore])
-	a := assemble(t, s, Query{Text: q.Text, Budget: cost + 120, TopK: MaxTopK})
-	require.Equal(t, budget.TierFull, a.Tier, "all that matters is in")
-	require.NotEmpty(t, a.Left, "and others are not")
-	require.Equal(t, budget.TierCore, assemble(t, s, Query{Text: q.Text, Budget: 1_000_000, TopK: 1}).Tier, "beyond the top K")
-}
-
 // A query names its counter: the context is counted by it, stored counts of another one are not used, and the manifest says
 // what counted.
 func TestCounterOfAQuery(t *testing.T) {
@@ -203,71 +143,6 @@ func TestOtherCounterCountsAgain(t *testing.T) {
 		require.GreaterOrEqual(t, turn.Tokens, byRune{}.Count(texts["greek"]))
 	}
 	require.NoError(t, db.Close())
-}
-
-// Ladder goes by demand: intervals are half-open, and a tier that still exceeds the budget gives way to the next.
-func TestLadderTiers(t *testing.T) {
-	db := open(t, Options{})
-	s := db.Scope("acme")
-	whole := shelf(t, s, 12)
-	must(db.Admin().PutVerified(ctx, "acme", "anna", Artefact{ID: "fact", Text: "Parcels are weighed on Mondays."}))(t)
-	for _, c := range []struct {
-		percent int // demand of the budget
-		tier    budget.Tier
-	}{{50, budget.TierFull}, {75, budget.TierFull}, {84, budget.TierSummarised}, {88, budget.TierSummarised}, {97, budget.TierCore}, {104, budget.TierCore}, {115, budget.TierMinimal}, {400, budget.TierMinimal}} {
-		a := assemble(t, s, Query{Text: "parcel rule", Budget: whole * 100 / c.percent, Ladder: true})
-		require.Equal(t, c.tier, a.Tier, "%d %%", c.percent)
-		require.LessOrEqual(t, a.Tokens, a.Limit)
-		switch c.tier {
-		case budget.TierSummarised:
-			require.Equal(t, 12, forms(a)[manifest.FormRange], "memories are compressed although they would fit")
-		case budget.TierCore:
-			require.Equal(t, []string{"fact"}, ids(a))
-		case budget.TierMinimal:
-			require.Empty(t, a.Blocks)
-			require.True(t, a.Review)
-		}
-	}
-}
-
-// Never over budget, for any store, counter, budget and policy; and what is served can be replayed.
-func TestNeverOverBudget(t *testing.T) {
-	t.Parallel()
-	by := &head{}
-	var dbs []*DB
-	var counts []token.Counter
-	for _, c := range []token.Counter{token.Default(), byRune{}, superadditive{}} {
-		for _, sum := range []Summarizer{nil, by} {
-			dbs, counts = append(dbs, open(t, Options{Counter: c, Summarizer: sum})), append(counts, c)
-		}
-	}
-	scope := 0
-	rapid.Check(t, func(rt *rapid.T) {
-		which := rapid.IntRange(0, len(dbs)-1).Draw(rt, "database")
-		db, count := dbs[which], counts[which]
-		by.words = rapid.IntRange(0, 200).Draw(rt, "summary")
-		scope++
-		s := db.Scope(fmt.Sprint("acme-", scope))
-		for i := range rapid.IntRange(0, 8).Draw(rt, "pages") {
-			a := Artefact{ID: fmt.Sprint("p", i), Kind: KindChunk, Text: doc(i, rapid.IntRange(1, 300).Draw(rt, "words")), Pinned: rapid.IntRange(0, 5).Draw(rt, "pin") == 0}
-			if rapid.IntRange(0, 6).Draw(rt, "kind") == 0 {
-				a.Kind = KindSystem
-			}
-			put(t, s, a)
-		}
-		q := Query{Text: "parcel rule", Budget: rapid.IntRange(1, 3000).Draw(rt, "budget"), Ladder: rapid.Bool().Draw(rt, "ladder")}
-		q.Reserve = rapid.IntRange(0, q.Budget-1).Draw(rt, "reserve")
-		for range 2 { // the second finds the summaries of the first
-			a, err := s.Assemble(ctx, q)
-			if errors.Is(err, ErrBudget) {
-				return
-			}
-			require.NoError(t, err)
-			require.LessOrEqual(t, a.Tokens, q.Budget-q.Reserve)
-			require.Equal(t, a.Tokens, count.Count(a.Text()))
-			replays(t, db, a)
-		}
-	})
 }
 
 type byRune struct{}

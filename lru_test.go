@@ -137,18 +137,6 @@ func resident(table *pageTable, num uint64) bool {
 	return s != nil && s.Load() != nil
 }
 
-// The page that was read longest ago is evicted first, whatever the order in which the pages were loaded.
-func TestEvictsTheLeastRecentlyRead(t *testing.T) {
-	table := newPageTable(oneText{}, 3*oneTextBytes)
-	for _, num := range []uint64{0, 1, 2, 1, 2, 0, 3} {
-		table.unpin(read(t, table, num))
-	}
-	require.False(t, resident(table, 1))
-	for _, num := range []uint64{0, 2, 3} {
-		require.True(t, resident(table, num), num)
-	}
-}
-
 // The working set evicts the pages that golang-lru evicts, in the same order, for random reads with and without pins.
 // An eviction that meets a pinned page passes it over; the page then counts as read when its last pin goes.
 func TestEvictionOrderIsThatOfGolangLRU(t *testing.T) {
