@@ -190,7 +190,7 @@ func (k *converser) ask() {
 	if q.AsOf == 0 && q.Budget >= 400 && k.last != "" && !q.Ladder && k.newestIsThere(&w.Window) {
 		require.True(k.rt, in[k.last], "the newest user turn %s: %v", k.last, a.Left)
 	}
-	if q.AsOf == 0 && q.Budget >= 60000 && q.Reserve == 0 && w.Limits != nil && w.InForce == 0 { // turns that a pass has judged compete by its scores
+	if q.AsOf == 0 && q.Budget >= 60000 && q.Reserve == 0 && w.Limits != nil {
 		for _, t := range w.Turns {
 			require.True(k.rt, in[t.ID] || expired[t.ID] || t.Role != "user" || t.Level != session.Raw, "user turn %s of the window: %v", t.ID, a.Left)
 		}
