@@ -1,19 +1,23 @@
 package format
 
 import (
+	"bytes"
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
-	"github.com/oklog/ulid/v2"
-
+	"github.com/ctxpage/ctxpage/internal/archive"
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/lexical"
+	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
+	"github.com/oklog/ulid/v2"
 )
 
 // Commit is the body of a C record: what a redo needs, and the audit leaf in the same frame, so
-// that a crash cannot part them. Built, and the heads and analyses below, are what its maker had in
-// hand; they are not written.
+// that a crash cannot separate them. Built, and the heads and analyses below, are not written.
 type Commit struct {
 	LSN    uint64
 	Leaf   uint64 // index of the leaf
@@ -202,7 +206,7 @@ func (c *Commit) Frees() bool {
 	return len(c.Heads)+len(c.State) > 0 && len(c.Held) == 0 && !slices.ContainsFunc(c.Heads, keeps) && !slices.ContainsFunc(c.State, sets)
 }
 
-// TextBytes is how long the new texts of a commit are.
+// TextBytes is the length of the new texts of a commit.
 func (c *Commit) TextBytes() (n int) {
 	for i := range c.Heads {
 		for _, t := range c.Heads[i].Texts {
@@ -210,4 +214,270 @@ func (c *Commit) TextBytes() (n int) {
 		}
 	}
 	return n
+}
+
+// OutcomeRow is an outcome as the record of its commit and the rows have it. Bound is the digest of the batch's content
+// (Batch.Bound): an id is no secret, so a caller that repeats it must also repeat the batch to learn how it ended.
+type OutcomeRow struct {
+	store.Outcome
+	Bound   []byte
+	Unknown []byte // fields of a later release
+}
+
+// outcomeVersion is the first byte of the row.
+const outcomeVersion = 1
+
+var outcomeRowFields = codec.Record[OutcomeRow]{
+	Name: "the row of an outcome", Unknown: func(r *OutcomeRow) *[]byte { return &r.Unknown },
+	Fields: []codec.Field[OutcomeRow]{
+		codec.Inner(1, "Outcome", &outcomeFields, func(r *OutcomeRow) *store.Outcome { return &r.Outcome }),
+		codec.Blob(2, "Bound", func(r *OutcomeRow) *[]byte { return &r.Bound }),
+	},
+}
+
+// Encode makes the row; its unknown fields stay in it.
+func (r *OutcomeRow) Encode() []byte {
+	return outcomeRowFields.Row(outcomeVersion, r, 64+32*len(r.Refs))
+}
+
+// DecodeOutcome reads the row of an outcome.
+func DecodeOutcome(row []byte) (r OutcomeRow, err error) {
+	err = outcomeRowFields.ReadRow(row, outcomeVersion, &r)
+	return r, err
+}
+
+// The row of a held batch: version · fields · proof.
+
+// heldVersion is the version of the row. A higher one is refused.
+const heldVersion = 1
+
+// EncodeHeld makes the row of a held batch, without its proof.
+func EncodeHeld(h *store.HeldBatch) []byte {
+	e := codec.Encoder{B: []byte{heldVersion}}
+	heldFields.Append(&e, h)
+	return e.B
+}
+
+// DecodeHeld decodes the row of a held batch without comparing it with the audit.
+func DecodeHeld(row []byte) (h store.HeldBatch, err error) {
+	return readHeld(row, &heldFields)
+}
+
+// HeldState reads what a list needs to know of a held batch that it may not show, the scope and
+// whether it is decided: reading the drafts takes much longer.
+func HeldState(row []byte) (h store.HeldBatch, err error) {
+	return readHeld(row, heldStateFields)
+}
+
+var heldStateFields = func() *codec.Record[store.HeldBatch] {
+	r := heldFields.Only("Decided", "LSN", "Outcome")
+	r.Fields[0] = codec.Inner(1, "Batch", batchFields.Only("Scope"), func(h *store.HeldBatch) *store.Batch { return &h.Batch })
+	return r
+}()
+
+// readHeld reads version and fields of the row of a held batch, or the few that fields
+// lists.
+func readHeld(row []byte, fields *codec.Record[store.HeldBatch]) (h store.HeldBatch, err error) {
+	rest, _, err := CutProof(row)
+	if err != nil {
+		return h, err
+	}
+	d := codec.Decoder{B: rest}
+	switch v := d.U8(); {
+	case v == 0:
+		return h, codec.ErrMalformed
+	case v > heldVersion:
+		return h, fmt.Errorf("%w: held batch of version %d, this program reads up to %d", codec.ErrNewer, v, heldVersion)
+	}
+	fields.Read(&d, &h)
+	return h, d.Err
+}
+
+// HeldDigest covers the row of a held batch and its id.
+func HeldDigest(salt, id, row []byte) [32]byte {
+	return store.SaltedMAC(salt, func(b []byte) []byte {
+		e := codec.Encoder{B: b}
+		e.Str("held")
+		e.Bytes(id)
+		e.Raw(row)
+		return e.B
+	})
+}
+
+// ReviewGonePrefix begins the keys of state rows, always without a value, that delete a held batch.
+const ReviewGonePrefix = "\x00held/"
+
+// GoneReview is the batch that a state row deletes.
+func GoneReview(key string) (id ulid.ULID, ok bool) {
+	rest, ok := strings.CutPrefix(key, ReviewGonePrefix)
+	if !ok || len(rest) != len(id) {
+		return id, false
+	}
+	return ulid.ULID([]byte(rest)), true
+}
+
+// questionBit is set in the leaf index of a record that carries a question.
+const questionBit = 1 << 63
+
+// QuestionGonePrefix begins the keys of state rows, always without a value, that erase a question.
+const QuestionGonePrefix = "\x00question/"
+
+// QuestionKey is the key of the question of a leaf.
+func QuestionKey(leaf uint64) []byte { return binary.BigEndian.AppendUint64(nil, leaf) }
+
+// QuestionDigest is the digest of a question in its leaf.
+func QuestionDigest(salt []byte, text string) [32]byte {
+	return store.SaltedMAC(salt, func(b []byte) []byte {
+		e := codec.Encoder{B: b}
+		e.Str("question")
+		e.Str(text)
+		return e.B
+	})
+}
+
+// AppendAuditBody appends the beginning of the body of an A record: the index of the leaf, and the
+// row of its question if it has one. The leaf follows.
+func AppendAuditBody(b []byte, index uint64, question []byte) []byte {
+	if question == nil {
+		return binary.BigEndian.AppendUint64(b, index)
+	}
+	e := codec.Encoder{B: b}
+	e.U64(index | questionBit)
+	e.Bytes(question)
+	return e.B
+}
+
+// DecodeLeaf reads the body of an A record; question is nil where it has none. All of it is
+// borrowed.
+func DecodeLeaf(b []byte) (index uint64, leaf, question []byte, err error) {
+	d := codec.Decoder{B: b}
+	if index = d.U64(); index&questionBit != 0 {
+		index &^= questionBit
+		question = d.Bytes()
+	}
+	return index, d.B, question, d.Err
+}
+
+// ErasedQuestion reports whether a C record erases the question of a leaf.
+func ErasedQuestion(body []byte, leaf uint64) (bool, error) {
+	key := QuestionGonePrefix + string(QuestionKey(leaf))
+	if !bytes.Contains(body, []byte(key)) { // decoding every commit of a log takes long
+		return false, nil
+	}
+	c, err := DecodeCommit(body)
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(c.State, func(r store.StateRow) bool { return r.Key == key }), nil
+}
+
+// GoneQuestion is the leaf whose question a state row erases.
+func GoneQuestion(key string) (leaf uint64, ok bool) {
+	id, ok := strings.CutPrefix(key, QuestionGonePrefix)
+	if !ok || len(id) != 8 {
+		return 0, false
+	}
+	return binary.BigEndian.Uint64([]byte(id)), true
+}
+
+var errQuestion = errors.New("it is not the text that was asked: the audit has another digest of it")
+
+// QuestionOf is the text in a row, if it has the digest that its leaf says.
+func QuestionOf(r *manifest.Record, row []byte) (string, error) {
+	if len(row) < store.DigestSaltSize {
+		return "", codec.ErrMalformed
+	}
+	salt, text := row[:store.DigestSaltSize], string(row[store.DigestSaltSize:])
+	if d := QuestionDigest(salt, text); !r.QuestionKept || !bytes.Equal(d[:], r.Query) {
+		return "", errQuestion
+	}
+	return text, nil
+}
+
+// TagState is the tag of the checksums of state rows.
+const TagState = 'S'
+
+const (
+	StateHead = 8 + ProofSize // bytes of a body before the value
+	NoLeaf    = 1<<64 - 1     // leaf of a head whose key was destroyed: it has no proof any more
+)
+
+// StateBody is a row without its checksum; nil: a row that is deleted. The value is copied: it is
+// the caller's.
+func StateBody(lsn uint64, p Proof, value []byte) []byte {
+	if value == nil {
+		return nil
+	}
+	b := binary.BigEndian.AppendUint64(make([]byte, 0, StateHead+len(value)), lsn)
+	return append(p.Append(b), value...)
+}
+
+// StateRow reads the body of a row. The value is a copy, and not nil where there is a row.
+func StateRow(key string, body []byte) store.StateRow {
+	if len(body) < StateHead {
+		return store.StateRow{Key: key}
+	}
+	return store.StateRow{Key: key, Value: append([]byte{}, body[StateHead:]...), LSN: binary.BigEndian.Uint64(body)}
+}
+
+// StateProof is the place of a row in the audit.
+func StateProof(body []byte) Proof {
+	return readProof(body[8:])
+}
+
+// StateMAC is the second part of the entry of a row.
+func StateMAC(salt []byte, lsn uint64, key, value []byte) (m [archive.StateSize - 8]byte) {
+	d := store.SaltedMAC(salt, func(b []byte) []byte {
+		e := codec.Encoder{B: b}
+		e.Str("state")
+		e.U64(lsn)
+		e.Bytes(key)
+		e.Raw(value)
+		return e.B
+	})
+	return [len(m)]byte(d[:])
+}
+
+// StateEntered reports whether the entry of a leaf belongs to a row: its second part, the MAC.
+func StateEntered(entry [archive.StateSize]byte, key, body []byte) bool {
+	p := StateProof(body)
+	is := StateMAC(p.Salt[:], StateLSN(body), key, body[StateHead:])
+	return is == [len(is)]byte(entry[8:])
+}
+
+// StateLSN is the LSN in the body of a row, 0 where it was deleted.
+func StateLSN(body []byte) uint64 {
+	if len(body) < StateHead {
+		return 0
+	}
+	return binary.BigEndian.Uint64(body)
+}
+
+// UnsealState checks and reads a stored state row, without comparing it with the audit. The value
+// is a copy.
+func UnsealState(key, sealed []byte) (store.StateRow, error) {
+	body, err := StateBodyOf(key, sealed)
+	if err != nil {
+		return store.StateRow{}, err
+	}
+	return StateRow(string(key), body), nil
+}
+
+// StateBodyOf returns the body of a stored row, which is borrowed if it can be.
+func StateBodyOf(key, sealed []byte) ([]byte, error) {
+	body, err := codec.Unseal(TagState, key, sealed)
+	if err == nil && (len(body) < StateHead || StateLSN(body) == 0) {
+		err = fmt.Errorf("%w: a state row without the LSN of its last change", codec.ErrMalformed)
+	}
+	return body, err
+}
+
+// KindOf is the registered kind of a state row, nil when there is none.
+func KindOf(kinds []store.StateKind, key string) *store.StateKind {
+	for i := range kinds {
+		if strings.HasPrefix(key, kinds[i].Prefix) {
+			return &kinds[i]
+		}
+	}
+	return nil
 }

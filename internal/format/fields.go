@@ -1,3 +1,20 @@
+// Package format writes and reads the rows and records of a store byte for byte, as FORMAT.md
+// describes them, and has the rules that every store applies alike: how a batch is admitted and
+// reviewed, what a deletion is, which versions gc drops. It is plain functions over plain data.
+// Package engine decides what happens to an index, a catalogue or a log; filestore reads damaged
+// files.
+//
+//	head.go      head rows: a fixed part, which an open reads a million times, page rows, tagged fields; the end of a row, its
+//	             place in the audit, and comparing rows with an audit
+//	fields.go    the tagged fields of rows that can grow
+//	commit.go    the records of commits and leaves; outcomes, held batches, questions, state rows
+//	rules.go     how a batch is admitted, bound to its id and reviewed; what a put repeats; what keeps a page from candidates
+//	analysis.go  what the index keeps of a page
+//	check.go     arguments that every store refuses
+//	gc.go        what gc drops, what an erase leaves, which names keep a version
+//
+// Decoded values borrow from the row where that is said; a damaged row costs no memory
+// (internal/codec).
 package format
 
 import (
@@ -18,7 +35,7 @@ import (
 // (Unknown) and writes them back unchanged.
 //
 // Structs that callers build and compare (Ref, Part, ToolCall, Validator) have no place for unknown
-// fields. A row with unknown fields in one of them is refused.
+// fields. A row with unknown fields in such a struct is refused.
 
 var refFields = codec.Record[store.Ref]{Name: "a reference", Fields: []codec.Field[store.Ref]{
 	codec.Text(1, "Scope", func(r *store.Ref) *string { return &r.Scope }),

@@ -2,15 +2,18 @@ package format
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/bits"
 	"slices"
 
+	"github.com/ctxpage/ctxpage/internal/archive"
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// Rows of the catalogue are hand-coded: a million of them are read at every open, and only their fixed part is looked
+// Rows of the catalogue are hand-coded: a million are read at every open, and only their fixed part is looked
 // at then (FORMAT.md). What follows it are fields with tags (fields.go).
 
 // RowVersion is the version of a head row. A higher one is refused (codec.ErrNewer).
@@ -42,7 +45,7 @@ const (
 	impliedKnown = 1<<iota - 1
 )
 
-// impliedCounters are the token counters that a row names by a bit: those of the library and of dbctl without settings.
+// impliedCounters are the token counters that a row names by a bit: the defaults of the library and of dbctl.
 // Their names are part of the format.
 var impliedCounters = [...]struct {
 	bit  uint8
@@ -90,7 +93,7 @@ func HeadRowSize(h *store.Head, coldBytes []byte) int {
 	return 64 + len(h.ID) + len(h.Rows)*pageRowBytes + len(coldBytes) + ProofSize
 }
 
-// EncodeHead appends the row of a head without its proof. coldBytes is what EncodeCold gave before the sequencer was
+// EncodeHead appends the row of a head without its proof. coldBytes comes from EncodeCold, which runs before the sequencer is
 // entered.
 func EncodeHead(b []byte, h *store.Head, scope uint32, coldBytes []byte) []byte {
 	e := codec.Encoder{B: b}
@@ -123,7 +126,7 @@ func EncodeHead(b []byte, h *store.Head, scope uint32, coldBytes []byte) []byte 
 	return e.B
 }
 
-// impliedNumbers is what the row of a head leaves out of its numbers.
+// impliedNumbers are the bits for numbers that the row of a head leaves out.
 func impliedNumbers(h *store.Head) (bits uint8) {
 	if h.Version == 1 {
 		bits |= impliedFirst
@@ -140,7 +143,7 @@ func impliedNumbers(h *store.Head) (bits uint8) {
 	return bits
 }
 
-// impliedBy is what the fields of a head leave out. EncodeCold and EncodeHead ask both, before and after the head got its numbers.
+// impliedBy are the bits for fields that the row of a head leaves out. EncodeCold and EncodeHead ask both, before and after the head got its numbers.
 func impliedBy(h *store.Head) (bits uint8) {
 	if h.Actor == h.Scope && h.Actor != "" {
 		bits |= impliedActor
@@ -153,7 +156,7 @@ func impliedBy(h *store.Head) (bits uint8) {
 	return bits
 }
 
-// flagsOf returns the flags of a head. It runs for every put, so it makes no table of them.
+// flagsOf returns the flags of a head.
 func flagsOf(h *store.Head) (flags uint8) {
 	if h.Pinned {
 		flags |= FlagPinned
@@ -191,8 +194,8 @@ const (
 // leastPageRow is the length of the shortest page row: its number, bits, tokens and bytes.
 const leastPageRow = 4
 
-// encodePageRows writes the page rows of a head. The number of a page is less that of the page before it, that of an only page less
-// the number of the artefact. Differences wrap around, so any number has one.
+// encodePageRows writes the page rows of a head. The number of a page is relative to its predecessor; of an only page, to the
+// number of the artefact. Differences wrap around, so any number has one.
 func encodePageRows(e *codec.Encoder, h *store.Head, implied uint8) {
 	if implied&impliedPage != 0 {
 		r := &h.Rows[0]
@@ -212,7 +215,7 @@ func encodePageRows(e *codec.Encoder, h *store.Head, implied uint8) {
 	}
 }
 
-// pageRowBits is what a page row has that others do not.
+// pageRowBits are the bits of a page row.
 func pageRowBits(h *store.Head, r *store.PageRow) (bits uint8) {
 	if r.Hash != 0 || r.Salt != ([store.DigestSaltSize]byte{}) || r.Digest != ([32]byte{}) {
 		bits |= pageContent
@@ -251,7 +254,7 @@ func countPageRows(d *codec.Decoder, t *Hot) int {
 	return d.Count(leastPageRow)
 }
 
-// decodePageRow reads one of the rows that encodePageRows wrote, into r, which is zero; num is that of the row before.
+// decodePageRow reads one of the rows that encodePageRows wrote, into r, which is zero; num is the number of the row before.
 func decodePageRow(d *codec.Decoder, t *Hot, r *store.PageRow, num uint64) {
 	bits := uint8(pageContent)
 	if t.implied&impliedPage != 0 {
@@ -397,7 +400,7 @@ func EncodeCold(h *store.Head) []byte {
 	return e.B
 }
 
-// GoneRow reports whether a head row is that of a dropped version.
+// GoneRow reports whether a head row belongs to a dropped version.
 func GoneRow(row []byte) bool {
 	t := DecodeHot(&codec.Decoder{B: row})
 	return t.Flags&FlagGone != 0
@@ -426,3 +429,169 @@ func AppendHeadKey(b []byte, k HeadKey) []byte {
 
 // TextRowKey is the key of the text of a page.
 func TextRowKey(num uint64) []byte { return binary.BigEndian.AppendUint64(nil, num) }
+
+// Proof is the end of a row: its place in the audit.
+type Proof struct {
+	Salt  [store.DigestSaltSize]byte
+	Leaf  uint64 // index of the leaf that has the digest
+	Place uint32 // among those of the leaf
+}
+
+// ProofSize is the length of a proof, bytes.
+const ProofSize = store.DigestSaltSize + 8 + 4
+
+// Append appends the proof to a row.
+func (p *Proof) Append(b []byte) []byte {
+	b = append(b, p.Salt[:]...)
+	b = binary.BigEndian.AppendUint64(b, p.Leaf)
+	return binary.BigEndian.AppendUint32(b, p.Place)
+}
+
+// CutProof parts a row from its proof.
+func CutProof(row []byte) (rest []byte, p Proof, err error) {
+	n := len(row) - ProofSize
+	if n < 1 {
+		return nil, p, codec.ErrMalformed
+	}
+	p = readProof(row[n:])
+	return row[:n:n], p, nil
+}
+
+// AppendHead appends the proof to a head row that EncodeHead made. A head with pages has the salt of its first page, and
+// its leaf is near its LSN, so a few bytes tell them:
+//
+//	salt (16), if tailSalt is set · uvarint place · varint leaf − LSN · u8 bytes before this one, + tailSalt
+func (p *Proof) AppendHead(row []byte) []byte {
+	from := len(row)
+	lsn, salt, err := headSalt(row)
+	own := uint8(0)
+	if err != nil || salt != p.Salt {
+		own = tailSalt
+		row = append(row, p.Salt[:]...)
+	}
+	row = binary.AppendUvarint(row, uint64(p.Place))
+	row = binary.AppendVarint(row, int64(p.Leaf-lsn))
+	return append(row, uint8(len(row)-from)|own)
+}
+
+const tailSalt = 0x80
+
+// tailSize is the length of the proof at the end of a head row; more than there is if it has none.
+func tailSize(row []byte) int {
+	if len(row) == 0 {
+		return 1
+	}
+	return 1 + int(row[len(row)-1]&^tailSalt)
+}
+
+// headSalt returns the LSN of a head row and the salt of its first page, zeros where it has none.
+func headSalt(row []byte) (lsn uint64, salt [store.DigestSaltSize]byte, err error) {
+	d := codec.Decoder{B: row}
+	t := DecodeHot(&d)
+	if countPageRows(&d, &t) > 0 {
+		var first store.PageRow
+		decodePageRow(&d, &t, &first, 0)
+		salt = first.Salt
+	}
+	return t.LSN, salt, d.Err
+}
+
+// CutHeadProof parts a head row from its proof.
+func CutHeadProof(row []byte) (rest []byte, p Proof, err error) {
+	n := len(row) - tailSize(row)
+	if n < 1 {
+		return nil, p, codec.ErrMalformed
+	}
+	rest = row[:n:n]
+	lsn, salt, err := headSalt(rest)
+	if err != nil {
+		return nil, p, err
+	}
+	d := codec.Decoder{B: row[n : len(row)-1]}
+	if p.Salt = salt; row[len(row)-1]&tailSalt != 0 {
+		copy(p.Salt[:], d.Take(store.DigestSaltSize))
+	}
+	p.Place = narrow[uint32](&d, d.Uvarint())
+	p.Leaf = lsn + uint64(d.Varint())
+	return rest, p, d.Done()
+}
+
+// readProof reads the proof at the beginning of b, which has room for one.
+func readProof(b []byte) (p Proof) {
+	d := codec.Decoder{B: b}
+	copy(p.Salt[:], d.Take(store.DigestSaltSize))
+	p.Leaf, p.Place = d.U64(), d.U32()
+	return p
+}
+
+// HeadDigest covers a head row and what its numbers stand for: a scope or a group that got another name is another row.
+func HeadDigest(salt []byte, scope, group string, row []byte) [32]byte {
+	return store.SaltedMAC(salt, func(b []byte) []byte {
+		e := codec.Encoder{B: b}
+		e.Str("head")
+		e.Str(scope)
+		e.Str(group)
+		e.Raw(row)
+		return e.B
+	})
+}
+
+// GroupName is the name of the group of a head in the catalogue; "": it has none.
+func GroupName(h *store.Head) string {
+	switch {
+	case h.GroupNum == 0:
+		return ""
+	case h.Group != "":
+		return h.Group
+	}
+	return "\x00" + h.ID // of its own pages
+}
+
+// ErrEdited says that a row is not the one that was committed.
+var ErrEdited = errors.New("it is not the row that was committed: the audit has another digest of it")
+
+// Proofs compares rows with an audit without an engine.
+type Proofs struct{ Log *archive.Log }
+
+// Head compares a head row, of which h was decoded. A leaf that cannot be read says nothing.
+func (p Proofs) Head(row []byte, h *store.Head) error {
+	rest, at, err := CutHeadProof(row)
+	if err != nil {
+		return err
+	}
+	was, err := p.Log.RowDigest(at.Leaf, int(at.Place))
+	return p.same(at, was == HeadDigest(at.Salt[:], h.Scope, GroupName(h), rest), err)
+}
+
+// Held compares the row of a held batch.
+func (p Proofs) Held(id, row []byte) error {
+	rest, at, err := CutProof(row)
+	if err != nil {
+		return err
+	}
+	was, err := p.Log.RowDigest(at.Leaf, int(at.Place))
+	return p.same(at, was == HeldDigest(at.Salt[:], id, rest), err)
+}
+
+// State compares a stored state row, sealed.
+func (p Proofs) State(key, sealed []byte) error {
+	body, err := StateBodyOf(key, sealed)
+	if err != nil {
+		return err
+	}
+	at := StateProof(body)
+	if at.Leaf == NoLeaf {
+		return nil
+	}
+	was, err := p.Log.StateEntry(at.Leaf, int(at.Place))
+	return p.same(at, err == nil && StateEntered(was, key, body), err)
+}
+
+// same judges what a leaf has of a row. err is of reading the leaf: one that has no such digest is told from one that
+// cannot be read, or is not there any more.
+func (p Proofs) same(at Proof, equal bool, err error) error {
+	if err == nil && !equal || errors.Is(err, manifest.ErrNoLeaf) && at.Leaf < p.Log.Size() {
+		return ErrEdited
+	}
+	return nil
+}
