@@ -33,7 +33,7 @@ var (
 	// ErrNotExist means that Open was told to create nothing and there is no database at the path.
 	ErrNotExist = errors.New("ctxpage: no database at this path")
 	// ErrClosed is returned after Close, by every method but Close itself.
-	ErrClosed = errors.New("ctxpage: database is closed")
+	ErrClosed = corrupt.ErrClosed
 	// ErrOutcomeUnknown means that a write or a sync failed while a commit was under way, or that
 	// the caller's context ended while it waited. The commit may or may not have happened: open the
 	// database again (after a failed write the handle stays unusable) and repeat with the same id,

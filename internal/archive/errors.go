@@ -1,6 +1,10 @@
 package archive
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/ctxpage/ctxpage/internal/corrupt"
+)
 
 var (
 	// ErrSealed: the archive is encrypted, and no keys were given.
@@ -14,7 +18,7 @@ var (
 	ErrFailed = errors.New("manifest: archiving failed earlier; close the database and open it again")
 
 	// ErrClosed: the log was closed.
-	ErrClosed = errors.New("manifest: closed")
+	ErrClosed = corrupt.ErrClosed
 
 	errReadOnly = errors.New("manifest: opened read-only")
 )

@@ -8,11 +8,12 @@ import (
 	"strings"
 )
 
-// Why bytes cannot be read. Nothing in the files was changed.
+// Why nothing can be read: damage, a format, or a closed handle. Nothing in the files was changed.
 var (
 	ErrCorrupt     = errors.New("ctxpage: database is damaged")     // matched by every *Error
 	ErrNewerFormat = errors.New("ctxpage: file has a newer format") // a later release wrote them; use that release
 	ErrOldFormat   = errors.New("ctxpage: made before v0.1.0")
+	ErrClosed      = errors.New("ctxpage: database is closed")
 )
 
 // Unit says what Error.Num counts.

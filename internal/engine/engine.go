@@ -325,8 +325,6 @@ func (l *JobLock) Take(ctx context.Context) error {
 // they are: they are part of the interface.
 func AuditError(err error) error {
 	switch {
-	case errors.Is(err, archive.ErrClosed):
-		return store.ErrClosed
 	case errors.Is(err, archive.ErrGap):
 		return &store.CorruptError{File: "the audit", Err: err, Hint: "leaves are in neither the log nor the archive; " + store.HintSalvage}
 	}
