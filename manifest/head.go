@@ -10,7 +10,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// Head is what a log vouches for: a number of leaves and their root. Keep it outside the machine,
+// Head vouches for a log: a number of leaves and their root. Keep it outside the machine,
 // and Verify can compare the log with it.
 type Head struct {
 	DB   string `json:"db"` // database id

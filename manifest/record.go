@@ -160,8 +160,7 @@ func (t *Tag) UnmarshalText(b []byte) error {
 // bytes on every machine.
 type Score uint16
 
-// Quantise rounds f to the nearest step. Below 0 and NaN give 0, above 1 gives
-// 1.
+// Quantise rounds f to the nearest step. Values below 0 and NaN become 0, values above 1 become 1.
 func Quantise(f float64) Score {
 	switch {
 	case !(f > 0):
@@ -249,7 +248,7 @@ type Record struct {
 	Embedder string      `json:"embedder,omitempty"` // model whose vectors took part; Note says why none did
 	Pages    []Page      `json:"pages,omitempty"`    // in the order served
 	Excluded []Exclusion `json:"excluded,omitempty"`
-	// Filter is what the read was restricted to, as JSON (store.Filter); "":
+	// Filter restricted the read, as JSON (store.Filter); "":
 	// nothing. Unlike a question it cannot be erased.
 	Filter string `json:"filter,omitempty"`
 
@@ -308,7 +307,7 @@ type Page struct {
 	LexFirst   Score `json:"lex_first,omitempty"`
 	LexDate    Score `json:"lex_date,omitempty"`
 	LexForms   Score `json:"lex_forms,omitempty"`
-	// LexLevel is what other pages get in a search that also finds turns, so
+	// LexLevel is added to other pages in a search that also finds turns, so
 	// that the speaker's part does not put turns first.
 	LexLevel Score `json:"lex_level,omitempty"`
 	Vector   Score `json:"vector,omitempty"` // (1 + cosine) / 2 of its vector and the question's; 0 also where it has none
@@ -322,7 +321,7 @@ type Page struct {
 }
 
 // Exclusion is one reason for which pages were left out, how many, and the
-// nearest of them by score.
+// nearest by score.
 type Exclusion struct {
 	Reason  string `json:"reason"`
 	Count   int    `json:"count"`

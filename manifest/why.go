@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// Difference is what changed between two reads.
+// Difference lists what changed between two reads.
 type Difference struct {
 	Fields  []FieldChange `json:"fields,omitempty"`  // of the leaf itself
 	In      []Page        `json:"in,omitempty"`      // served by the second only, in its order

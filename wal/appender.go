@@ -18,8 +18,7 @@ import (
 //	zeros in steps of 4 MiB               150 µs
 //	fallocate in steps of 4 MiB           150 µs; its extents must still be converted
 //
-// On a full disk the zeros are what urgent records, a checkpoint (Shrink), a rotation and Close still
-// have.
+// On a full disk urgent records, a checkpoint (Shrink), a rotation and Close use the zeros.
 //
 // The file, from its beginning:
 //
@@ -92,7 +91,7 @@ func (a *appender) extend(target int64) error {
 	return nil
 }
 
-// errNoSpace is what an operating system says when the disk is full.
+// errNoSpace is the error of the operating system for a full disk.
 var errNoSpace error = syscall.ENOSPC
 
 // noSpace reports whether an error means a full disk, or a quota. A new segment that has its name
@@ -127,7 +126,7 @@ func (a *appender) note(n int64) error {
 	return err
 }
 
-// trim syncs the file, and gives preallocated space back, except keep bytes.
+// trim syncs the file and returns preallocated space to the disk, except keep bytes.
 func (a *appender) trim(keep int64, sync func(File) error) error {
 	if a.alloc <= a.end+keep {
 		return sync(a.file)

@@ -3,8 +3,7 @@
 //
 // # Use
 //
-// Open replays the existing records. Enqueue appends a record to a buffer and gives it the next
-// number; Write hands the buffer to the operating system (survives kill -9); Sync returns when a
+// Open replays the existing records. Enqueue appends a record to a buffer and returns its number; Write hands the buffer to the operating system (survives kill -9); Sync returns when a
 // record, and all before it, survive a power cut. DropBefore removes segments that are no longer
 // needed. Close ends the log so that the next Open knows that nothing is missing. Scan reads beside
 // a live writer.

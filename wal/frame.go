@@ -57,7 +57,7 @@ var errTorn = errors.New("checksum does not match")
 // tore them, but they cannot be at this place. They are never cut away.
 var errSenseless = errors.New("checksum is right, but")
 
-// frameSize is how many bytes a frame with a body of that length takes, with its padding.
+// frameSize returns the length of a frame with a body of that length, padding included.
 func frameSize(body int) int64 {
 	return (int64(frameHead) + int64(body) + frAlign - 1) &^ (frAlign - 1)
 }
@@ -203,7 +203,7 @@ func newWindow(f File) (*window, error) {
 	return w, err
 }
 
-// release gives the buffer to the next window. What at returned must not be used any more.
+// release leaves the buffer to the next window. Bytes that at returned must not be used any more.
 func (w *window) release() {
 	if buf := w.buf; cap(buf) <= windowBytes { // a single record may be far larger
 		windowBufs.Put(&buf)

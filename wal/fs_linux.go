@@ -36,8 +36,8 @@ func (f osFile) mmap(off, n int64) (mem []byte, err error) {
 
 func (f osFile) munmap(mem []byte) error { return unix.Munmap(mem) }
 
-// nextData is where the next byte at or behind off stands that is no hole of the file, -1 if none
-// does; off where the file system knows of no holes.
+// nextData returns the offset of the first byte at or behind off that is in no hole of the file; -1: there
+// is none. Where the file system knows of no holes it returns off.
 func (f osFile) nextData(off int64) int64 {
 	const seekData = 3 // whence of lseek
 	at, err := f.Seek(off, seekData)

@@ -11,7 +11,7 @@ import (
 // openFlags: no symbolic link is followed, and opening a pipe left in a file's place does not hang.
 const openFlags = syscall.O_NOFOLLOW | syscall.O_NONBLOCK
 
-// linkCount is how many names a file has. A file with a second name (a hard link) would be changed
+// linkCount returns the number of names of a file. A file with a second name (a hard link) would be changed
 // under that name too.
 func linkCount(st fs.FileInfo) uint64 {
 	if sys, ok := st.Sys().(*syscall.Stat_t); ok {

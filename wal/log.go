@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Kind says what a record is. The log knows the three kinds and gives them no meaning.
+// Kind is the kind of a record. The log knows the three kinds and attaches no meaning to them.
 type Kind byte
 
 // The known kinds.
@@ -76,7 +76,7 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// Recovery is what Open or Scan found.
+// Recovery reports the state in which Open or Scan found a log.
 type Recovery struct {
 	Clean     bool   // the last record carries Close and nothing follows it
 	Fresh     bool   // no record was ever written
@@ -199,8 +199,8 @@ func (r *round) wake() {
 // maxSpare bounds the buffer kept for reuse, bytes.
 const maxSpare = 4 << 20
 
-// Open opens the log in dir, creates the directory and the log if needed, and gives every record to
-// replay, in order. If replay or a check fails, its error is returned and nothing was changed:
+// Open opens the log in dir, creates the directory and the log if needed, and calls replay for every
+// record, in order. If replay or a check fails, its error is returned and nothing was changed:
 // corrupt.Error for damage, corrupt.ErrNewerFormat for the log of a newer program. Only after that is a
 // torn end cut and the tail made durable; see Recovery. The caller makes sure that one process at a
 // time has a log open for writing. With ReadOnly nothing is changed at all, and a missing directory
@@ -331,7 +331,7 @@ func (l *Log) Enqueue(kind Kind, urgent bool, body ...[]byte) (uint64, error) {
 	return l.last, nil
 }
 
-// closeSpace is what urgent records leave for the final record, bytes: a mark of some 60 hashes.
+// closeSpace is the space that urgent records leave for the final record, bytes: a mark of some 60 hashes.
 const closeSpace = 2 << 10
 
 // fits reports whether a record fits behind what is buffered into what is preallocated. mu is held.

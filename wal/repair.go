@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 )
 
-// storage is what is needed to create and remove segments.
+// storage creates and removes segments.
 type storage struct {
 	fs     FS
 	dir    string
@@ -60,8 +60,8 @@ func (st *storage) makeDir() error {
 	return nil
 }
 
-// create makes a segment under a temporary name, lets fill write the records, and gives it its name
-// only when all of that is durable. So a segment under its own name is complete, whenever the power
+// create makes a segment under a temporary name, lets fill write the records, and renames it only when
+// everything is durable. So a segment under its own name is complete, whenever the power
 // goes. On an error before the rename nothing has the name; after it, errNamed forbids to try
 // again.
 func (st *storage) create(seg *segment, fill func(*appender) error) (*appender, error) {

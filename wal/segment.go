@@ -218,7 +218,7 @@ func (s *segment) corrupt(off int64, seq uint64, err error) error {
 	return e
 }
 
-// listing is what a log's directory holds. A generation is stale when a higher one has the same
+// listing has the files of a log's directory. A generation is stale when a higher one has the same
 // first record: a rewrite was interrupted after its new file had a name, and both read the same.
 type listing struct {
 	segs   []*segment // by first record, newest generation of each

@@ -10,8 +10,8 @@ import (
 
 // Sync returns when record seq, and every record before it, is durable.
 //
-// One of the callers takes the lead, writes what all of them enqueued, syncs once, reports to
-// OnDurable and wakes them. Callers that arrive during the sync form the next round, and one of
+// One caller takes the lead, writes the records of all, syncs once, reports to OnDurable and wakes the
+// others. Callers that arrive during the sync form the next round, and one of
 // them leads it. The log has no goroutine of its own, so a lone writer pays a write and a sync and
 // no goroutine switch. The lead is a token in a channel: an idle log has it, and a waiter of the
 // next round takes it as soon as it is put back, which is after the sync. So OnDurable hears of one
@@ -119,7 +119,7 @@ func (l *Log) idle() bool {
 // giveLead puts the token back. Only its holder calls it.
 func (l *Log) giveLead() { l.lead <- struct{}{} }
 
-// passLead gives the lead back and lets a goroutine that waits for it begin before this one goes
+// passLead returns the lead and lets a goroutine that waits for it begin before this one goes
 // on. Otherwise that goroutine would be scheduled after all those that the report wakes, with the
 // disk idle meanwhile: with two processors and eight writers for as long as half a sync.
 func (l *Log) passLead() {
@@ -164,7 +164,7 @@ func (l *Log) syncHere() error {
 }
 
 // endRound ends the running round with the outcome of its sync. The lead is held. handOver, if not
-// nil, gives the lead back as soon as another round may begin. report is taken before the lead goes
+// nil, returns the lead as soon as another round may begin. report is taken before the lead goes
 // back, so the round after cannot report first. durable rises only after OnDurable has returned:
 // whoever sees it may rely on what the owner did.
 func (l *Log) endRound(err error, handOver func()) error {
@@ -306,8 +306,8 @@ func needReserve(a *appender) error {
 	return nil
 }
 
-// seal ends the active segment and makes it durable. A seal has no number: it carries that of the
-// successor's first record.
+// seal ends the active segment and makes it durable. A seal has no number: it carries the number of the
+// first record of its successor.
 func (l *Log) seal(next uint64) error {
 	b := appendFrame(nil, 0, flagSeal, next)
 	finishFrame(b, l.act.key, l.synced)
@@ -446,7 +446,7 @@ func (l *Log) shut() (was error, lost bool) {
 }
 
 // writeClose writes the final record. Nothing that was enqueued is unwritten, or it is lost. A
-// clean end needs no rewrite at the next Open, which is what it is for.
+// clean end saves the next Open a rewrite.
 func (l *Log) writeClose(kind Kind, body []byte, lost bool) error {
 	if lost { // the round before may not have been synced
 		if err := l.sync(l.act.file); err != nil {

@@ -8,12 +8,12 @@ import (
 // tail is a window of memory over bytes that the appender has written ahead. A leaf of a read is
 // copied into it instead of being written by a call of the system, which was a third of a read that
 // found its page in memory. Bytes in the window are in the operating system's page cache at once,
-// as after a write: a killed process loses none of them, and the next sync makes them durable.
+// as after a write: a killed process loses nothing, and the next sync makes them durable.
 //
 // A group that is about to be synced does not go through the window. A sync protects the pages
 // again, so that the next copy into one costs a fault, which is as much as a write.
 //
-// Only a file that says that it can (mapper) has a window: those of Linux on local file systems,
+// Only a file that says that it can (mapper) has a window: files on local file systems of Linux,
 // and no file system of a test. A fault in the window (the disk failed, or a file system that
 // copies on write is full) is an error and not the end of the process: the same bytes are then
 // written by a call, which finds out what is wrong, and there is no window any more.

@@ -27,7 +27,7 @@ import (
 // So an archive opens as before an archiving or after it, and the leaves of an
 // unfinished one are still in the log.
 
-// added is what one archiving appends.
+// added has the leaves that one archiving appends.
 type added struct {
 	from   uint64
 	leaves []tailLeaf

@@ -26,7 +26,7 @@ const (
 	StateSize = 24
 )
 
-// MaxState is how many entries of state rows a leaf may have.
+// MaxState bounds the entries of state rows in a leaf.
 const MaxState = 1 << 17
 
 // checkRows refuses digests that the end of a leaf could not hold.
@@ -79,12 +79,12 @@ func readRows(d *codec.Decoder, w *wire) {
 	d.Take(tallySize)
 }
 
-// tally is what the last bytes of a leaf say about its digests.
+// tally counts the digests of a leaf, according to its last bytes.
 type tally struct{ rows, state int }
 
 var errRow = errors.New("a leaf ends within its digests of rows")
 
-// tallySize is how many bytes the numbers take.
+// tallySize is the length of the numbers, bytes.
 const tallySize = 8
 
 func (t tally) bytes() int { return t.rows*rowDigest + t.state*StateSize + tallySize }

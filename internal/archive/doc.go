@@ -1,4 +1,4 @@
-// Package archive keeps the audit: the bytes of leaves, the log of them in memory, and the archive
+// Package archive keeps the audit: the bytes of leaves, their log in memory, and the archive
 // directory that a checkpoint copies them into. Package manifest has what users see of it: records,
 // heads and proofs.
 //

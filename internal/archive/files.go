@@ -335,9 +335,8 @@ func (a *archive) checkFrame(name string, frame []byte, i uint64, r row) ([]byte
 	return plain, nil
 }
 
-// stamp is what the mark file says: the archive has size leaves with this root,
-// and they belong to database db. gen counts the prunes; the files are those of
-// the highest generation up to it.
+// stamp is the content of the mark file: the archive has size leaves with this root, and they belong to
+// database db. gen counts the prunes; the files of the highest generation up to it count.
 type stamp struct {
 	db   string
 	size uint64

@@ -21,8 +21,8 @@ const leafVersion = 1
 const (
 	// MaxBody is the largest leaf in bytes.
 	MaxBody = 4 << 20
-	// MaxPages is how many pages one leaf may name, excluded ones included, and
-	// how many writes, stale pages or conflicts it may list.
+	// MaxPages bounds the pages that one leaf names, excluded ones included, and the writes, stale
+	// pages and conflicts that it lists.
 	MaxPages = 1 << 16
 
 	maxReasons = 255
@@ -100,7 +100,7 @@ var leafFields = codec.Record[wire]{
 	Fields: slices.Concat(callFields, eventFields, []codec.Field[wire]{{Tag: tagRows, Name: "Rows", Write: writeRows, Read: readRows}}),
 }
 
-// callFields are the fields that leaves of reads have, and some of them every leaf.
+// callFields are the fields of leaves of reads; every leaf has some.
 var callFields = []codec.Field[wire]{
 	codec.Uint(1, "Type", func(w *wire) *manifest.Type { return &w.Type }),
 	ident(2, "Trace", func(w *wire) *string { return &w.Trace }),
@@ -164,7 +164,7 @@ var getFields = codec.Record[wire]{Name: "a get", Fields: slices.DeleteFunc(slic
 	return f.Tag > tagPages && !slices.Contains([]string{"Session", "Tokens", "Counter"}, f.Name)
 })}
 
-// recordFields are the fields of a Record outside a leaf: those of the leaf, and what a reader knows
+// recordFields are the fields of a Record outside a leaf: the fields of the leaf, and what a reader knows
 // beside it.
 var recordFields = codec.Record[wire]{
 	Name: "a record", Fields: append(slices.Clone(leafFields.Fields),
@@ -307,8 +307,7 @@ func readCovers(d *codec.Decoder, w *wire) {
 	}
 }
 
-// Encode returns the bytes of a leaf. The same Record always gives the same
-// bytes; Index is not among them. It refuses an unknown Type, a negative count,
+// Encode returns the bytes of a leaf. Equal Records have equal bytes; Index is not among them. It refuses an unknown Type, a negative count,
 // a form or tag out of range, ranges that do not ascend, and a leaf over
 // MaxBody or MaxPages.
 func Encode(r *manifest.Record) ([]byte, error) {
@@ -419,8 +418,8 @@ type encoding struct {
 	slab []byte // what is left of it takes the next bodies
 }
 
-// slabBytes is how much memory is made for bodies at once: some twenty of those of a read. A body
-// stays in memory until it is archived, and those of one slab are archived together, or nearly.
+// slabBytes is the memory that is made for bodies at once: some twenty bodies of reads. A body stays in
+// memory until it is archived, and the bodies of one slab are archived together, or nearly.
 const slabBytes = 4 << 10
 
 // keep copies a body to memory that stays as it is.

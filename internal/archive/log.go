@@ -26,7 +26,7 @@ type Options struct {
 	SegmentSize int64 // bytes after which a segment file is followed by the next; 0 means 64 MiB, the limit is 1 GiB
 }
 
-// Report is what Open found.
+// Report describes the archive that Open found.
 type Report struct {
 	Archived uint64 // leaves in the archive
 	Marked   uint64 // leaves its mark vouches for. More than Archived: synced leaves are missing; the log must have them or the archive is damaged
@@ -47,7 +47,7 @@ type Report struct {
 // For its users these locks come last in the order of locks. Reading leaves takes mu only while a
 // view is copied.
 //
-// A leaf goes through these places. In each of them it can be read, and its index never changes:
+// A leaf goes through these places. It can be read in each, and its index never changes:
 //
 //	tail        AddNew, AddRun, Add: in memory and in the tree; the log has it
 //	both        Archive has written it and not yet returned: the copy in memory still answers
@@ -122,8 +122,8 @@ func open(ctx context.Context, a *archive, db string) (*Log, Report, error) {
 // it, and takes the leaves behind it from tail, which calls add for every leaf
 // in the log, in order. If a checkpoint moved leaves from the log into the
 // archive between the two reads, both are read again. Archived leaves that are
-// damaged, or differ from those of the log, are in Report.Damage and are no
-// error; Verify names all of them.
+// damaged, or differ from the log, are in Report.Damage and are no
+// error; Verify names all.
 func OpenReader(ctx context.Context, dir string, fs wal.FS, tail func(add func(index uint64, body []byte) error) error) (*Log, Report, error) {
 	return OpenSealedReader(ctx, dir, fs, nil, tail)
 }
@@ -183,7 +183,7 @@ func (l *Log) Size() uint64 {
 }
 
 // Wait returns Size. If the log has no more than size leaves, Wait first waits for another one, at
-// most for the time wait. Errors: ErrClosed, that of ctx.
+// most for the time wait. Errors: ErrClosed, the error of ctx.
 func (l *Log) Wait(ctx context.Context, size uint64, wait time.Duration) (uint64, error) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -259,7 +259,7 @@ type Leaf struct {
 }
 
 // NewLeaf encodes and hashes a leaf, before the caller waits for its place.
-// Errors: those of Encode.
+// Errors: as Encode.
 func NewLeaf(r *manifest.Record) (Leaf, error) {
 	l, err := EncodeLeaf(r)
 	if err != nil {
@@ -270,7 +270,7 @@ func NewLeaf(r *manifest.Record) (Leaf, error) {
 
 // EncodeLeaf encodes a leaf and leaves its hash to AddRun. It is for leaves of reads: their caller
 // waits until the leaf is with the operating system, and the hash was an eighth of that time.
-// Errors: those of Encode.
+// Errors: as Encode.
 func EncodeLeaf(r *manifest.Record) (Leaf, error) {
 	enc := encodings.Get().(*encoding)
 	defer enc.release()
@@ -336,7 +336,7 @@ func (l *Log) push(leaf tailLeaf, hash manifest.Hash) error {
 	return nil
 }
 
-// compareLeaves is how many archived leaves a comparison reads at once.
+// compareLeaves is the number of archived leaves that a comparison reads at once.
 // Recovery asks for one after the other, and two reads for each took half the
 // time of opening a file whose log is still there.
 const compareLeaves = 32

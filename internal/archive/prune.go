@@ -39,7 +39,7 @@ const (
 	ActionErase = "erase" // by name, with what was erased
 )
 
-// MaxCovers is how many leaves one prune leaf covers.
+// MaxCovers bounds the leaves that one prune leaf covers.
 const MaxCovers = 1 << 20
 
 // StubOf returns the stub of a leaf: its type, time and LSN, the ids that the program made, the
@@ -196,7 +196,7 @@ func Parts(spans []manifest.Span) (parts [][]manifest.Span) {
 	return parts
 }
 
-// PlanPrune makes the prune leaf for archived leaves, at most MaxCovers of them; leaves that are
+// PlanPrune makes the prune leaf for at most MaxCovers archived leaves; leaves that are
 // stubs already, or not Prunable, are passed over. r has its Trace (a ULID), Time, By and Action.
 // The caller writes the leaf into the log, syncs it, and calls Prune. A Size of 0: there is nothing
 // to prune.
@@ -248,7 +248,7 @@ func (l *Log) PlanPrune(ctx context.Context, r manifest.Record, leaves []manifes
 // files, whose space is free once they end.
 //
 // Errors: corrupt.Error if the prune leaf does not vouch for the stubs of what it covers; nothing
-// is changed then. Otherwise those of Archive.
+// is changed then. Otherwise as Archive.
 func (l *Log) Prune(ctx context.Context, p *manifest.Record) error {
 	l.archiving.Lock()
 	defer l.archiving.Unlock()

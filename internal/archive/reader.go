@@ -7,7 +7,7 @@ import (
 	"github.com/ctxpage/ctxpage/manifest"
 )
 
-// Reader reads a Log and cannot write to it. A database gives its host a Reader, because a single
+// Reader reads a Log and cannot write to it. Hosts get a Reader, because a single
 // leaf that a host appended would make archive and log disagree, and the file would not open again.
 // It is safe for concurrent use.
 type Reader struct {
@@ -84,7 +84,7 @@ func (r *Reader) Each(ctx context.Context, from, to uint64, reverse bool, fn fun
 }
 
 // Records returns the leaves [from, min(to, Size)), the last first if reverse,
-// at most limit of them. Fewer than limit means there are no more.
+// at most limit. Fewer than limit means there are no more.
 func (r *Reader) Records(ctx context.Context, from, to uint64, reverse bool, limit int) (out []*manifest.Record, err error) {
 	to = min(to, r.log.Size())
 	n := uint64(max(limit, 0))

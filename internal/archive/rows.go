@@ -177,7 +177,7 @@ func (w *wire) readPages(d *codec.Decoder) []manifest.Page {
 	return out
 }
 
-// readRow reads the fields of one row. Bytes behind the known fields are those of a later program.
+// readRow reads the fields of one row. Bytes behind the known fields come from a later program.
 func (w *wire) readRow(d *codec.Decoder) manifest.Page {
 	p := manifest.Page{Num: rowNumber(d, math.MaxUint64), Version: uint32(rowNumber(d, math.MaxUint32))}
 	bits := rowNumber(d, math.MaxUint64)

@@ -18,8 +18,7 @@ type traces struct {
 	fresh  []uint32 // those of leaves that came since hashes was sorted, in their order
 }
 
-// freshTraces is how many hashes are searched one by one before they are sorted
-// in.
+// freshTraces bounds the hashes that are searched one by one before they are sorted in.
 const freshTraces = 4096
 
 // Named reports whether a leaf has this trace.

@@ -72,8 +72,7 @@ func frontierAt(size uint64, r tlog.HashReader) (Frontier, error) {
 	return Frontier{Size: size, Nodes: nodes}, err
 }
 
-// Mark is what a mark record of the log says: how many leaves were synced, and
-// their tree.
+// Mark is a mark record of the log: the number of synced leaves, and their tree.
 type Mark struct {
 	Root     manifest.Hash
 	Frontier Frontier
@@ -93,8 +92,7 @@ func (m Mark) Encode() []byte {
 	return b
 }
 
-// ParseMark reads the bytes of a mark and checks that its frontier gives its
-// root.
+// ParseMark reads the bytes of a mark and checks its root by its frontier.
 func ParseMark(b []byte) (Mark, error) {
 	if len(b) > 0 && b[0] > markVersion {
 		return Mark{}, fmt.Errorf("mark version %d, this program knows %d: %w", b[0], markVersion, corrupt.ErrNewerFormat)

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// maxProblems is how many problems are kept: a wrong leaf makes every hash
+// maxProblems bounds the problems that are kept: a wrong leaf makes every hash
 // above it wrong as well.
 const maxProblems = 20
 
@@ -63,8 +63,7 @@ type verifier struct {
 	unlike map[uint64]error // of the log
 }
 
-// segState is how far the walk is in a segment, and how long its file was when
-// the walk began.
+// segState is the place of the walk in a segment, and the length of its file when the walk began.
 type segState struct{ end, size int64 }
 
 // newVerifier looks at everything that an archiving would change, so it holds
@@ -94,7 +93,7 @@ type wantRoot struct {
 	err  error // the problem if it has another
 }
 
-// problem counts a problem and keeps the first maxProblems of them. First is the lowest damaged
+// problem counts a problem and keeps the first maxProblems. First is the lowest damaged
 // leaf.
 func (c *verifier) problem(leaf int64, err error) {
 	if leaf >= 0 && (c.out.First < 0 || leaf < c.out.First) {

@@ -101,7 +101,7 @@ func (v *view) body(i uint64) ([]byte, error) {
 	return body, nil
 }
 
-// leaf decodes leaf i. Of a leaf whose body was pruned it gives what the stub says.
+// leaf decodes leaf i. Of a leaf whose body was pruned it returns the fields of the stub.
 func (v *view) leaf(i uint64) (*manifest.Record, error) {
 	if i >= v.archived {
 		body, err := v.body(i)
@@ -235,8 +235,7 @@ func (v *view) blockBodies(slots []slot) {
 	}
 }
 
-// run is how many leading slots lie side by side in one segment and are worth
-// one read.
+// run returns the number of leading slots that lie side by side in one segment and are worth one read.
 func (v *view) run(slots []slot) int {
 	first, err := v.segment(slots[0].index)
 	if slots[0].err != nil || err != nil {
@@ -305,7 +304,7 @@ func (v *view) each(ctx context.Context, from, to uint64, reverse bool, fn func(
 
 var _ tlog.HashReader = (*view)(nil)
 
-// rowBlock is how many index rows a search reads at a time.
+// rowBlock is the number of index rows that a search reads at a time.
 const rowBlock = 2048
 
 // find collects, newest first, the leaves whose row match says yes to, until

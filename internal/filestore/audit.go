@@ -27,8 +27,7 @@ import (
 // to the archive between the two reads, and cut the log. The archive grows before the log is cut,
 // so a reader that misses a segment starts over, a few times, and finds the leaves in the archive.
 
-// scanTries is how often a reader of the audit starts over because a checkpoint cut the log under
-// it.
+// scanTries bounds how often a reader of the audit starts over because a checkpoint cut its log.
 const scanTries = 3
 
 // OpenManifests opens the audit of the database at path for reading, beside a process that may have
@@ -150,7 +149,7 @@ func auditLost(path string) error {
 	}
 }
 
-// scanLeaves gives add the leaves in the log, in order. A log that was cut while it was read is
+// scanLeaves calls add for the leaves in the log, in order. A log that was cut while it was read is
 // read again: what was cut is in the archive by then, and leaves that were added before are
 // compared.
 func scanLeaves(ctx context.Context, dir string, ring *seal.Ring, add func(uint64, []byte) error) error {

@@ -32,7 +32,7 @@ func (s *Store) recordBackup(ctx context.Context, to string) (failed func(), err
 
 // backup copies the database to another path; the copy is a database. Checkpoints wait, so bbolt,
 // archive and the front of the log do not change. Commits go on, the log only grows, and the copy
-// ends with some whole prefix of them.
+// ends with a whole prefix of the commits.
 func (s *Store) backup(ctx context.Context, to string, progress store.Progress) (rep store.JobReport, err error) {
 	if err := s.startJob(ctx); err != nil {
 		return rep, err

@@ -74,7 +74,7 @@ func (s *Store) openBolt(context.Context) (err error) {
 	return fmt.Errorf("ctxpage: open %s: %w", s.opts.Path, err)
 }
 
-// allocSize is how many bytes the file grows at a time. bbolt's 16 MiB would be most of a small
+// allocSize is the step in which the file grows, bytes. bbolt's 16 MiB would be most of a small
 // database.
 const allocSize = 1 << 20
 
@@ -139,8 +139,8 @@ func (s *Store) view(fn func(tx *bbolt.Tx) error) error {
 }
 
 // update runs a bbolt write transaction, with the same protection. A commit that failed after its
-// last write is an *unsureError: bbolt goes on with the new state, while the memory has that of the
-// commit before. Whether the commit counts is asked of bbolt itself: a newer transaction than the
+// last write is an *unsureError: bbolt goes on with the new state, while memory has the state
+// of the previous commit. Whether the commit counts is asked of bbolt itself: a newer transaction than the
 // one before means that its meta page was written. The caller holds ckptMu, or is the only one at
 // an open.
 func (s *Store) update(fn func(tx *bbolt.Tx) error) error {

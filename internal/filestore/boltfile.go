@@ -27,7 +27,7 @@ import (
 //	unfinished a file whose creation was killed in bbolt's first write: made anew, if nothing else is there
 //	foreign    another program's file: refused, never changed
 //
-// Offsets are those of bbolt's internal/common package, version 2 of its format; a test compares
+// Offsets come from bbolt's internal/common package, version 2 of its format; a test compares
 // them with a file that bbolt wrote. Numbers in the file are in the byte order of the machine, as
 // bbolt writes them.
 const (
@@ -384,10 +384,10 @@ func (m *boltMeta) page(f io.ReaderAt, id uint64, flags uint16) ([]byte, error) 
 	return b, nil
 }
 
-// freePages checks the free list: rising page numbers inside the file, none of them the root or the
+// freePages checks the free list: rising page numbers inside the file, neither the root nor the
 // list itself. It is read as a stream, because a list may have millions of entries. A page that is
-// listed although it is in use would be given away and overwritten: that is what the whole walk
-// (walkBolt) finds.
+// listed although it is in use would be given away and overwritten: only the whole walk
+// (walkBolt) finds that.
 func (m *boltMeta) freePages(f io.ReaderAt) error {
 	head, err := m.page(f, m.freelist, boltFreelist)
 	if err != nil {

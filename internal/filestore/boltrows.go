@@ -27,7 +27,7 @@ type boltRows struct {
 	ring    *seal.Ring                              // opens and seals the values; nil: they are plain
 }
 
-// manyReads names the tables of which one transaction reads dozens of rows: a search reads those of
+// manyReads names the tables of which one transaction reads dozens of rows: a search reads the rows of
 // its words in each segment, an assembly the texts of its pages. Get keeps a cursor for them,
 // because Bucket.Get allocates a cursor and its stack for each row. The other tables use
 // Bucket.Get: a cursor that finds no row steps on to the next leaf, so damage there would reach a
@@ -35,7 +35,7 @@ type boltRows struct {
 var manyReads = [engine.TableQuestion + 1]bool{engine.TableContent: true, engine.TableSeg: true}
 
 // manyDeletes names the tables of which one transaction deletes thousands of rows: a step of the
-// index those of merged segments, a checkpoint the oldest outcomes. Delete keeps a cursor for them.
+// index deletes the rows of merged segments, a checkpoint the oldest outcomes. Delete keeps a cursor for them.
 var manyDeletes = [engine.TableQuestion + 1]bool{engine.TableContent: true, engine.TableSeg: true, engine.TableTxn: true}
 
 // bucketNames are the buckets by table.
@@ -44,12 +44,12 @@ var bucketNames = [...][]byte{
 	engine.TableQuestion: bucketAsked,
 }
 
-// fill is how full the pages of a bucket are made if its keys only grow; 0: bbolt's half, or what
+// fill is the share of a page that rows fill in a bucket whose keys only grow; 0: bbolt's half, or what
 // growth decides. A text never changes and no key comes between two others, so its pages need no
 // room.
 var fill = [engine.TableQuestion + 1]float64{engine.TableContent: 1, engine.TableSeg: 1, engine.TableQuestion: 1}
 
-// merged is how full bbolt is told to make pages of texts; it makes them full. It merges a page that lost rows with its
+// merged is the fill that bbolt is told for pages of texts; it makes them full. It merges a page that lost rows with its
 // neighbour when the page is less than half as full as it was told: by half of 1, gc of every second artefact freed two fifths
 // of the pages, and a full disk took no puts.
 const merged = 1.8
@@ -59,7 +59,7 @@ const merged = 1.8
 // full for good, and meta is the largest bucket. New versions of artefacts come between others and
 // need the space: each would split a full page.
 //
-// State rows of a conversation come behind those before them, but between those of other
+// State rows of a conversation come behind its earlier rows, but between the rows of other
 // conversations. A checkpoint puts them in order, so a run of new keys with none of the table
 // between them fills its pages as if it stood at the end. A key that begins a run counts as one
 // between others.
@@ -70,7 +70,7 @@ type growth struct {
 	behind, within int
 }
 
-// grownFill is how full pages are made while at most one key in grownShare comes between others. A
+// grownFill is the fill of pages while at most one key in grownShare comes between others. A
 // row that comes between others later splits its page, whether a tenth of it was free or not, so
 // room is not kept for it.
 const (
@@ -166,7 +166,7 @@ func (r sealedRows) Word(b []byte, scope uint32, word []byte) []byte {
 // Masks implements lexical.Masked.
 func (sealedRows) Masks() bool { return true }
 
-// spaces gives the name under which the values of a table are sealed.
+// spaceOf is the name under which the values of a table are sealed.
 var spaceOf = [...]seal.Space{
 	engine.TableMeta: seal.Meta, engine.TableContent: seal.Content, engine.TableSeg: seal.Index, engine.TableHeld: seal.Held, engine.TableTxn: seal.Outcome,
 	engine.TableState: seal.State, engine.TableVec: seal.Vector, engine.TableQuestion: seal.Question,
@@ -196,7 +196,7 @@ func (r *boltRows) opened(t engine.Table, key, v []byte) []byte {
 	return codec.Unopened
 }
 
-// destroyedRow is what stays of a row whose key was destroyed: see under.go.
+// destroyedRow returns the remainder of a row whose key was destroyed: see under.go.
 func destroyedRow(t engine.Table, stays []byte) []byte {
 	switch {
 	case stays == nil:

@@ -30,12 +30,12 @@ const (
 	rotateAfterRedo  = 256 << 10 // and one larger than this at that of an open that had to redo, see background
 )
 
-// checkpointAge is how old an unflushed row is that starts a checkpoint. Tests change it.
+// checkpointAge is the age of an unflushed row that starts a checkpoint. Tests change it.
 var checkpointAge = 10 * time.Second
 
 // background syncs the leaves of reads, and makes checkpoints. It ends with Close, or with the
 // first failure. Commits that the open had to redo are checkpointed soon: if one owner after
-// another is killed before a checkpoint is due, each redoes more than the one before, while agents
+// another is killed before a checkpoint is due, each redoes more than the last, while agents
 // wait. That checkpoint also starts a new segment of a short log: the next owner reads all of a
 // segment, and compares what the archive has already, so with 2 MiB of old records a hand-over took
 // half as long again.
@@ -139,7 +139,7 @@ func (s *Store) checkpoint(ctx context.Context) (store.JobReport, error) {
 // checkpointOnce makes one checkpoint. The caller holds ckptMu. If the engine still has the overlay
 // of a failed checkpoint, only that one is written; the next checkpoint writes the newer rows.
 //
-// What is covered. The rows that are written are those of the frozen overlay, so the new Applied,
+// What is covered. The rows of the frozen overlay are written, so the new Applied,
 // Seq and Leaves are the overlay's. covered is the last record that was installed before the
 // freeze; it may be later than the overlay's Seq, because leaves of reads have records without
 // rows. A log that only reads made long is cut by moving Seq on to covered, with the LSN where it
@@ -225,7 +225,7 @@ func (s *Store) unsure(err error) error {
 
 // indexSteps writes much of the index into bbolt before the checkpoint itself, in transactions of
 // bounded size, because a transaction keeps every row it writes in memory. Each leaves the file
-// whole: the system row is still that of the last checkpoint, and redo leaves out what the index
+// whole: the system row is still from the last checkpoint, and redo leaves out what the index
 // has already.
 func (s *Store) indexSteps(ctx context.Context, c *engine.Checkpoint) error {
 	update := func(fn func(engine.Writer) error) error {

@@ -54,7 +54,7 @@ func (s *Store) Close() error {
 const handOverBytes = 4 << 20
 
 // leavesToNext reports whether Close leaves the checkpoint, and the snapshot of the columns, to the next owner. To redo a short
-// log takes no longer than to checkpoint it. The snapshot of an earlier close is read if it is still that of the rows; if a
+// log takes no longer than to checkpoint it. The snapshot of an earlier close is read if it still matches the rows; if a
 // checkpoint has made it outdated, the next owner reads the rows, which takes no longer than to write a new one while others
 // wait. Whoever closes last, when nobody waits, writes it. Vectors are in no log: without a checkpoint they would have to be
 // computed again. The caller holds ckptMu.

@@ -43,7 +43,7 @@ import (
 //	of another database or history   another id; or the leaf at its place is another one
 //	a copy of the database           is checked as a whole, and has no such file (origin.go)
 //
-// A crash leaves the file from before, whose LSN is not that of the rows, or the new one whole. An
+// A crash leaves the old file, whose LSN is not the LSN of the rows, or the new one whole. An
 // erase removes it before anything else goes from the files: it has ids, tags and metadata.
 //
 // Rejected: to write it beside commits. It must be of the LSN of the rows, and commits would wait
@@ -76,7 +76,7 @@ type columnFile struct {
 	state atomic.Pointer[columnsStat] // for Stat
 }
 
-// columnsStat is what Stat reports: the size of the snapshot, and whether this open read it.
+// columnsStat is for Stat: the size of the snapshot, and whether this open read it.
 type columnsStat struct {
 	bytes int64
 	read  bool // by this open
@@ -110,7 +110,7 @@ func (s *Store) loadColumns(ctx context.Context) (bool, error) {
 // readColumns reads the snapshot of this database at the LSN of the rows, and compares it with its
 // leaf.
 //
-// The order is that of trust. The head bounds what is read next (columnsMost, the size of the
+// Each step trusts only what an earlier one proved. The head bounds what is read next (columnsMost, the size of the
 // file); the directory names the database and the LSN; the leaf proves the directory; the directory
 // proves the parts. Nothing is decoded before it is proved.
 func (s *Store) readColumns(ctx context.Context) (*engine.Columns, int64, error) {
@@ -294,7 +294,7 @@ func (s *Store) columnsDue() bool {
 	return st.PageVersions >= from && st.LSN != s.columns.lsn && s.unrecorded.Load() == nil
 }
 
-// writeColumns writes the snapshot in its place. It gives up where the disk has no room beyond what
+// writeColumns writes the snapshot in its place. It fails where the disk has no room beyond what
 // puts leave free (keepFree): a snapshot is not worth a full disk.
 func (s *Store) writeColumns(ctx context.Context, cols *engine.Columns) error {
 	e := &codec.Encoder{}

@@ -180,9 +180,8 @@ func writeRows(ctx context.Context, path string, pageSize int64, from *bbolt.Tx,
 	return size, withErrno(errors.Join(err, db.Close()))
 }
 
-// compactFillOf is how full the pages of a bucket are copied: those of a bucket whose keys only
-// grow need no room, and the others get no more than a checkpoint leaves them (grownFill). A tenth,
-// as before, was more than a filled file kept free.
+// compactFillOf returns the fill of the copied pages of a bucket. A bucket whose keys only grow needs no
+// room; the others get as much as a checkpoint leaves (grownFill).
 func compactFillOf(bucket []byte) float64 {
 	for t, name := range bucketNames {
 		if bytes.Equal(name, bucket) && fill[t] != 0 {
@@ -192,7 +191,7 @@ func compactFillOf(bucket []byte) float64 {
 	return grownFill
 }
 
-// putInPlace gives the new file the name of the old one, and lets readers use it. Closing the old
+// putInPlace renames the new file over the old one, and lets readers use it. Closing the old
 // file waits for its readers, while new transactions get the new one already: a read that found the
 // old file closed begins again (within).
 func (s *Store) putInPlace(db *bbolt.DB, file *os.File) error {

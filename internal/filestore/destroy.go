@@ -16,7 +16,7 @@ import (
 //
 //	plan       the pages of every version that is marked as erased: texts and vectors
 //	reseal     a row that lives although its key is to go gets one of the database while the file is written anew
-//	destroy    the keyring without those keys takes the place of the one before
+//	destroy    the keyring without those keys replaces the old one
 //
 // The pages are computed from the file as it is after the commits of the erase, so a run that a
 // crash interrupted needs no list of what it has to destroy, and doing it twice changes nothing.
@@ -84,7 +84,7 @@ func erasedPages(tx engine.Reader, ring *seal.Ring) ([]uint64, error) {
 	return nums, nil
 }
 
-// destroy puts the keyring in the place of the one before.
+// destroy replaces the keyring.
 func (s *Store) destroy() error {
 	if s.nextRing == nil {
 		return nil

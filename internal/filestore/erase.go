@@ -89,7 +89,7 @@ func (s *Store) purge(ctx context.Context, rep *store.EraseReport, progress stor
 }
 
 // purgeFiles does the steps of an erase in the files, in the order of the table above. Each is safe
-// to do twice, because an open after a crash begins with the first of them. The columns go first:
+// to do twice, because an open after a crash begins with the first step. The columns go first:
 // they have ids, tags and metadata of what was erased, and no later step would miss them.
 //
 //	after           a crash or error leaves                                    readers get

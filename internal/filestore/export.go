@@ -12,7 +12,7 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// Copy is what another store needs, beside the rows, to continue a database: see Export and Import.
+// Copy describes a database for another store that continues it, beside the rows: see Export and Import.
 type Copy struct {
 	Info    store.Info
 	Created time.Time
@@ -21,7 +21,7 @@ type Copy struct {
 	Audit   string // directory of its archive, which has all of them
 }
 
-// Export makes a checkpoint, unless s is read-only, and gives fn a snapshot of the rows and the
+// Export makes a checkpoint, unless s is read-only, and calls fn with a snapshot of the rows and the
 // Copy that describes it. While fn runs, commits go on without entering the snapshot, and
 // checkpoints wait. fn must not call the store. ErrKey: the database is encrypted.
 func Export(ctx context.Context, s *Store, fn func(*bbolt.Tx, Copy) error) error {

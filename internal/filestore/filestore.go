@@ -79,12 +79,12 @@ type Options struct {
 	Key []byte
 	// Keyring is the path of the keyring; "": Path + ".keys". Another path is for ReadOnly alone: a
 	// backup has no keyring of its own. A writer needs its own keyring, because an erase changes it
-	// and the page numbers of a copy soon differ from those of the original.
+	// and the page numbers of a copy soon differ from the numbers of the original.
 	Keyring string
-	// Identity is the id and secret of a new database: those of the database that it imports. The
+	// Identity is the id and secret of a new database that imports another one: it keeps both. The
 	// zero Info makes new ones. An existing database keeps its own.
 	Identity store.Info
-	// MustExist returns ErrNotExist where Open would make a new database. LockWait is how long to
+	// MustExist returns ErrNotExist where Open would make a new database. LockWait bounds the
 	// wait for another process to release the lock.
 	MustExist bool
 	LockWait  time.Duration
@@ -282,8 +282,8 @@ func (s *Store) note(ctx context.Context, d store.Durability, leaf *manifest.Rec
 // openFileStore opens or creates the files and recovers. It takes no process lock: Open holds that
 // already. It closes what it opened if a step fails.
 //
-// The limit on page numbers is lifted once the log was read: from then on this process gives the
-// numbers itself, and none of them is from a file. tidyColumns comes last, since only a file that
+// The limit on page numbers is lifted once the log was read: from then on this process assigns the
+// numbers itself, and none is from a file. tidyColumns comes last, since only a file that
 // is this database's for certain may lose its snapshot.
 func openFileStore(ctx context.Context, opts Options) (s *Store, rec wal.Recovery, err error) {
 	st := &Store{opts: opts}
@@ -408,7 +408,7 @@ func (s *Store) viewRows(fn func(engine.Reader) error) error {
 	return s.view(func(tx *bbolt.Tx) error { return fn(s.rows(tx)) })
 }
 
-// base says what the rows of the file are of. size is that of the file, in bytes.
+// base describes the rows of the file. size is the size of the file in bytes.
 func (s *Store) base(size int64) engine.Base {
 	return engine.Base{Applied: s.sys.Applied, Rows: s.sys.Rows, High: s.sys.High, Size: size}
 }

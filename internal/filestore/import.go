@@ -59,7 +59,7 @@ func Import(ctx context.Context, path string, c Copy, from *bbolt.Tx, progress f
 	return fsys.SyncDir(filepath.Dir(path))
 }
 
-// importSys writes the system row, in place of that of the other store, and makes the buckets that
+// importSys replaces the system row of the other store, and makes the buckets that
 // it had no rows for.
 func importSys(tx *bbolt.Tx, row sysRow) error {
 	if tx.Bucket(bucketSys) != nil {

@@ -42,7 +42,7 @@ const (
 	maxRing    = 1 << 30
 )
 
-// keysPath is where the keyring is.
+// keysPath returns the path of the keyring.
 func (o *Options) keysPath() string { return cmp.Or(o.Keyring, o.Path+keysSuffix) }
 
 // readRing reads the keyring, if there is a key. Nothing else was opened yet, so a wrong key
@@ -163,7 +163,7 @@ func (s *Store) makeRing() error {
 //	temp written, synced ─▶ renamed ─▶ directory synced ─▶ old file overwritten
 //	crash: the old one      either      the new one          the new one; bytes of the old may be left
 //
-// Either keyring opens the database at each of them: an erase destroys keys only of rows that the
+// Either keyring opens the database at each step: an erase destroys keys only of rows that the
 // file no longer has (destroy.go).
 func writeRing(fsys wal.FS, path string, ring *seal.Ring, key []byte) error {
 	b, err := ring.Wrap(key)
@@ -269,13 +269,13 @@ func sealRecord(ring *seal.Ring, kind wal.Kind, seq uint64, parts [][]byte) ([][
 	return [][]byte{b}, err
 }
 
-// recordName is what the sealed body of a record is bound to: a record that is moved to another
+// recordName binds the sealed body of a record to its place: a record that is moved to another
 // place of the log, or given another kind, does not open.
 func recordName(kind wal.Kind, seq uint64) []byte {
 	return binary.BigEndian.AppendUint64([]byte{byte(kind)}, seq)
 }
 
-// openRecord gives a record of the log with its plain body.
+// openRecord returns a record of the log with its plain body.
 func openRecord(ring *seal.Ring, r wal.Record) (wal.Record, error) {
 	bad := func(err error) error {
 		return &store.CorruptError{File: r.Segment, Offset: r.Offset, Err: fmt.Errorf("record %d: %w", r.Seq, err), Hint: store.HintSalvage}
@@ -309,7 +309,7 @@ func (l leafSeal) Open(index uint64, sealed []byte) ([]byte, error) {
 	return l.ring.Open(seal.Leaf, binary.BigEndian.AppendUint64(nil, index), sealed)
 }
 
-// sealerOf is what package manifest gets; nil: no seal.
+// sealerOf returns the sealer of the archive; nil: no seal.
 func sealerOf(ring *seal.Ring) archive.Sealer {
 	if ring == nil {
 		return nil

@@ -35,8 +35,8 @@ type processLock struct {
 }
 
 // lockHolder is a line of the lock file. Any program of the user can write it, so it is a hint for
-// an error text and never a permission: the flock decides. The two flags and Socket are what a
-// client needs to reach the owner.
+// an error text and never a permission: the flock decides. A client reaches the
+// owner by the two flags and Socket.
 type lockHolder struct {
 	PID     int       `json:"pid"`
 	Program string    `json:"program"`

@@ -70,7 +70,7 @@ const maxKeptRecord = 1 << 20
 // leaves between two syncs.
 const maxKeptFlying = 16 << 10
 
-// readSpace is how many bytes of leaves may go into a full log: a quarter of what is preallocated then.
+// readSpace bounds the bytes of leaves that go into a full log: a quarter of its preallocated space.
 // So reads go on for a while, and deletes and a clean end always find the rest. After that reads fail,
 // because they cannot be audited.
 const readSpace = 64 << 10
@@ -201,7 +201,7 @@ func (l *fileLog) append(kind wal.Kind, urgent bool, parts ...[]byte) (uint64, e
 	return seq, engineError(err)
 }
 
-// durable gives the engine the records that a sync covered. The log reports one group at a time. mu
+// durable passes the records that a sync covered to the engine. The log reports one group at a time. mu
 // is not held while the engine installs: it takes its own locks, and commits go on.
 func (l *fileLog) durable(seq uint64) {
 	l.mu.Lock()

@@ -29,7 +29,7 @@ import (
 // The file is opened with bbolt's lock shared, and only for one row. A damaged page can make bbolt
 // panic or fault; that is an error of this one question.
 
-// questionWait is how long a reader of the audit waits for the lock of the file.
+// questionWait bounds the wait of a reader of the audit for the lock of the file.
 const questionWait = 50 * time.Millisecond
 
 // questionIn returns the text that a leaf was asked, for readers of the audit that have not opened

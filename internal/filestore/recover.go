@@ -40,8 +40,8 @@ func (s *Store) recordRecovery(rec wal.Recovery) error {
 }
 
 // leftBehind reports whether a log or an archive says that there was a database here. Then an empty
-// file in its place is damage, and a new database would hide that. A log without records is what a
-// killed creation leaves: nothing is written before the system row is.
+// file in its place is damage, and a new database would hide that. A killed creation leaves a log
+// without records: nothing is written before the system row is.
 func (s *Store) leftBehind() (bool, error) {
 	names, err := s.opts.FS.ReadDir(s.opts.Path + "-manifest")
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -62,7 +62,7 @@ func (s *Store) leftBehind() (bool, error) {
 	return false, fmt.Errorf("ctxpage: open: %w", err)
 }
 
-// openLog opens the log and gives its records to replay.
+// openLog opens the log and calls replay for its records.
 func (s *Store) openLog(ctx context.Context, mustExist bool, replay func(wal.Record) error) (*wal.Log, wal.Recovery, error) {
 	log, rec, err := wal.Open(ctx, s.opts.Path+"-wal", wal.Options{
 		FS: s.opts.FS, ReadOnly: s.opts.ReadOnly, MustExist: mustExist, OnDurable: s.line.durable, NoSync: s.opts.NoSync, GroupWait: s.opts.group,
@@ -137,7 +137,7 @@ func LogError(err error) error {
 	return engine.AuditError(err)
 }
 
-// redo gives a record of the log to the engine, and adds to an error where the record is.
+// redo passes a record of the log to the engine, and adds the place of the record to an error.
 func (s *Store) redo(r wal.Record) error {
 	r, err := openRecord(s.ring.Load(), r)
 	if err != nil {

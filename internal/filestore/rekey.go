@@ -18,7 +18,7 @@ import (
 )
 
 // A database is encrypted, or not, as a whole. To change that the files are written anew, and
-// swapped as those of a restore are:
+// swapped like the files of a restore:
 //
 //	cut      everything is brought into rows and archive: the log has nothing that they have not
 //	copy     rows, archive and keyring are written beside the path, sealed or plain; the log is a new one without records
@@ -52,7 +52,7 @@ type Rekeyed struct {
 // runs, it needs disk space for a second copy. The plain files are removed, not overwritten.
 //
 // Errors: ErrKey if the database is encrypted already, or if the keyring beside it is of another
-// database or key; ErrNoSpace; those of Open. After an error the database is as it was.
+// database or key; ErrNoSpace; the errors of Open. After an error the database is as it was.
 func AddKey(ctx context.Context, opts Options, o RekeyOptions) (*Rekeyed, error) {
 	if err := seal.CheckKey(opts.Key); err != nil {
 		return nil, store.Invalid("key", err.Error(), fmt.Sprintf("%d random bytes (dbctl key new)", seal.KeySize))

@@ -20,7 +20,7 @@ import (
 //
 //	disk   puts leave checkpointSpace and a share of the file, so that this database alone never fills the disk
 //	log    has preallocated zeros, for deletes, what gc drops, marks, a clean end and some reads; a checkpoint without space gets all but
-//	       checkpointKeep of them (wal.Log.Shrink)
+//	       checkpointKeep (wal.Log.Shrink)
 //	file   pages that bbolt freed count as space for rows
 //
 // Space is freed by a checkpoint. Then the log begins a new segment and the old ones go. Space that gc
@@ -46,7 +46,7 @@ const (
 	bulkBytes       = 128 << 10 // from this many bytes of batches in progress, the log preallocates before it takes them
 )
 
-// relief is when relieve last failed, and why. Guarded by ckptMu.
+// relief is the time and the error of the last relieve that failed. Guarded by ckptMu.
 type relief struct {
 	at  time.Time
 	err error

@@ -231,7 +231,7 @@ var databaseFiles = [...]string{"", "-wal", "-manifest"}
 //
 // Each part is moved with two renames, so that at any moment it is at its place, aside, or not yet
 // moved, and the names alone tell which. The mark is needed because three parts cannot be renamed
-// in one step: without it, a crash between two of them would leave a file of one database beside
+// in one step: without it, a crash between two renames would leave a file of one database beside
 // the log of another.
 //
 // The names at each step, for the file, the log and the archive in turn, and what a crash leads to:

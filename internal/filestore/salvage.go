@@ -64,7 +64,7 @@ type Loss struct {
 //
 // If commits are lost and nothing says which artefacts they wrote, the copy is the newest state
 // that can be proved. Artefacts written after the gap are copied in their last state. The others
-// are copied as they were before the gap, and each of them is listed, because it may have been
+// are copied as they were before the gap, and each is listed, because it may have been
 // changed or deleted since.
 //
 //	rows    bbolt's tree as far as it can be walked; heads and texts, which never change, also from pages that no
@@ -103,20 +103,20 @@ func Salvage(ctx context.Context, path, to string, opts SalvageOptions) (rep Sal
 		return rep, err
 	}
 	defer func() { err = errors.Join(err, lock.release()) }()
-	w := newWreck(path)
-	w.trust = opts.trust
-	defer w.close()
-	w.key = opts.Key
-	if w.ring, err = readerRing(path, w.key, opts.Keyring); err != nil {
+	d := newDamaged(path)
+	d.trust = opts.trust
+	defer func() { _ = d.file.Close() }() // of a nil file: an error
+	d.key = opts.Key
+	if d.ring, err = readerRing(path, d.key, opts.Keyring); err != nil {
 		return rep, err
 	}
-	if err := w.gather(ctx); err != nil {
+	if err := d.gather(ctx); err != nil {
 		return rep, err
 	}
-	if err := w.unopened(); err != nil {
+	if err := d.unopened(); err != nil {
 		return rep, err
 	}
-	if w.nothing() {
+	if d.nothing() {
 		return rep, fmt.Errorf("%w: %s: neither it nor its log has a row of a database; expected the main file of a database, with its log and audit beside it under the same name", store.ErrNotDatabase, path)
 	}
 	if err := mayReplace("salvage", to, false); err != nil { // reading took its time
@@ -130,9 +130,9 @@ func Salvage(ctx context.Context, path, to string, opts SalvageOptions) (rep Sal
 		}
 		return rep, space.explain("salvage", err)
 	}
-	c := &copier{w: w, st: st, opts: opts}
+	c := &copier{d: d, st: st, opts: opts}
 	err = c.copy(ctx)
-	c.rep.Lost, c.rep.Questions = w.lost, len(w.asked)
+	c.rep.Lost, c.rep.Questions = d.lost, len(d.asked)
 	if err = errors.Join(err, st.Close()); err != nil {
 		removeDatabase(to)
 	}
@@ -142,7 +142,7 @@ func Salvage(ctx context.Context, path, to string, opts SalvageOptions) (rep Sal
 // copier writes the gathered rows into the new database. Its steps build on each other: what was
 // chosen decides which supersessions, state units and held batches can follow.
 type copier struct {
-	w        *wreck
+	d        *damaged
 	st       *Store // the copy
 	opts     SalvageOptions
 	rep      Salvaged
@@ -176,7 +176,7 @@ func (c *copier) copy(ctx context.Context) error {
 	}
 	return c.st.note(ctx, store.Written, &manifest.Record{
 		Type: manifest.TypeRestored, By: c.opts.By,
-		Reason: fmt.Sprintf("salvaged: %d artefacts and %d held batches of a damaged database; %d losses", c.rep.Artefacts, c.rep.Held, len(c.w.lost)),
+		Reason: fmt.Sprintf("salvaged: %d artefacts and %d held batches of a damaged database; %d losses", c.rep.Artefacts, c.rep.Held, len(c.d.lost)),
 	})
 }
 
@@ -187,21 +187,22 @@ func (c *copier) copy(ctx context.Context) error {
 //	        │ deleted: nothing is copied
 //	        └ no version readable: listed as lost
 func (c *copier) choose(ctx context.Context) error {
-	w := c.w
-	audit, whole := w.audited(ctx)
+	d := c.d
+	audit, whole := d.audited(ctx)
+	d.count()
 	if !whole {
-		w.lose("audit", "not all of it can be read")
-		w.loseUnnamed()
+		d.lose("audit", "not all of it can be read")
+		d.loseUnnamed()
 	}
 	c.taken = map[string]*taken{}
-	proved, known, later := w.proved(whole), map[string]bool{}, w.lastOfName()
-	for _, art := range slices.Sorted(maps.Keys(w.newest)) {
+	proved, known, later := d.proved(whole), map[string]bool{}, d.lastOfName()
+	for _, art := range slices.Sorted(maps.Keys(d.newest)) {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		h := w.anyHead(art, w.newest[art])
+		h := d.anyHead(art, d.newest[art])
 		if h == nil {
-			w.lose(fmt.Sprintf("artefact number %d", art), "none of its versions up to %d can be read", w.newest[art])
+			d.lose(fmt.Sprintf("artefact number %d", art), "none of its versions up to %d can be read", d.newest[art])
 			continue
 		}
 		name := artefactKey(h.Scope, h.ID)
@@ -209,13 +210,13 @@ func (c *copier) choose(ctx context.Context) error {
 		if later[name] > art { // gc forgot this one, and its rows stand on free pages
 			continue
 		}
-		newest := max(w.newest[art], audit[name].version)
+		newest := max(d.newest[art], audit[name].version)
 		c.chooseOne(art, newest, proved)
 	}
 	for _, name := range slices.Sorted(maps.Keys(audit)) {
 		if a := audit[name]; !known[name] && !a.deleted {
 			scope, id, _ := strings.Cut(name, "\x00")
-			w.lose(store.Ref{Scope: scope, ID: id, Version: a.version}.String(), "the audit names it, nothing of it can be read")
+			d.lose(store.Ref{Scope: scope, ID: id, Version: a.version}.String(), "the audit names it, nothing of it can be read")
 		}
 	}
 	slices.SortFunc(c.byCommit, func(x, y *taken) int {
@@ -225,10 +226,10 @@ func (c *copier) choose(ctx context.Context) error {
 }
 
 // lastOfName returns the greatest number of an artefact of each name.
-func (w *wreck) lastOfName() map[string]uint64 {
+func (d *damaged) lastOfName() map[string]uint64 {
 	out := map[string]uint64{}
-	for art, newest := range w.newest {
-		if h := w.anyHead(art, newest); h != nil {
+	for art, newest := range d.newest {
+		if h := d.anyHead(art, newest); h != nil {
 			name := artefactKey(h.Scope, h.ID)
 			out[name] = max(out[name], art)
 		}
@@ -238,16 +239,16 @@ func (w *wreck) lastOfName() map[string]uint64 {
 
 // loseUnnamed tells of artefacts of which no row is left and that no audit names: their numbers are
 // missing among the others, and there may have been higher ones.
-func (w *wreck) loseUnnamed() {
+func (d *damaged) loseUnnamed() {
 	next := uint64(1)
-	for _, art := range slices.Sorted(maps.Keys(w.newest)) {
+	for _, art := range slices.Sorted(maps.Keys(d.newest)) {
 		if art > next {
-			w.lose(fmt.Sprintf("artefacts number %d to %d", next, art-1), "nothing of them can be read")
+			d.lose(fmt.Sprintf("artefacts number %d to %d", next, art-1), "nothing of them can be read")
 		}
 		next = art + 1
 	}
-	if w.missed || w.cut {
-		w.lose(fmt.Sprintf("artefacts from number %d on", next), "if there were any, nothing of them can be read")
+	if d.missed || d.cut {
+		d.lose(fmt.Sprintf("artefacts from number %d on", next), "if there were any, nothing of them can be read")
 	}
 }
 
@@ -256,14 +257,14 @@ func (w *wreck) loseUnnamed() {
 func (c *copier) chooseOne(art uint64, newest uint32, proved uint64) {
 	var why error
 	next := newest
-	for _, v := range c.w.versions[art] {
+	for _, v := range c.d.versions[art] {
 		if v < next {
 			why = cmp.Or(why, error(codec.ErrMalformed))
 		}
 		next = v - 1
-		h := c.w.head(format.HeadKey{Art: art, Version: v})
+		h := c.d.head(format.HeadKey{Art: art, Version: v})
 		if h == nil {
-			if why == nil && c.w.edited[format.HeadKey{Art: art, Version: v}] {
+			if why == nil && c.d.edited[format.HeadKey{Art: art, Version: v}] {
 				why = format.ErrEdited
 			}
 			why = cmp.Or(why, error(codec.ErrMalformed))
@@ -272,7 +273,7 @@ func (c *copier) chooseOne(art uint64, newest uint32, proved uint64) {
 		name, sure := store.Ref{Scope: h.Scope, ID: h.ID, Version: newest}.String(), h.LSN > proved
 		if h.Deleted {
 			if !sure {
-				c.w.lose(name, "it was deleted at lsn %d; later commits are lost, which may have put it again", h.LSN)
+				c.d.lose(name, "it was deleted at lsn %d; later commits are lost, which may have put it again", h.LSN)
 			}
 			return
 		}
@@ -283,7 +284,7 @@ func (c *copier) chooseOne(art uint64, newest uint32, proved uint64) {
 		var err error
 		for i := range h.Rows {
 			var text string
-			if text, err = c.w.text(&h.Rows[i]); err != nil {
+			if text, err = c.d.text(&h.Rows[i]); err != nil {
 				break
 			}
 			t.texts = append(t.texts, text)
@@ -294,28 +295,28 @@ func (c *copier) chooseOne(art uint64, newest uint32, proved uint64) {
 		}
 		switch {
 		case v < newest && !c.opts.Older:
-			c.w.lose(name, "%v; version %d can be read, and is copied when older versions are asked for", why, v)
+			c.d.lose(name, "%v; version %d can be read, and is copied when older versions are asked for", why, v)
 			return
 		case v < newest:
-			c.w.lose(name, "%v; copied as it was in version %d", why, v)
+			c.d.lose(name, "%v; copied as it was in version %d", why, v)
 			c.rep.Older++
 		case !sure:
-			c.w.lose(name, "copied as it was at lsn %d; later commits are lost, which may have changed or deleted it", h.LSN)
+			c.d.lose(name, "copied as it was at lsn %d; later commits are lost, which may have changed or deleted it", h.LSN)
 			c.rep.Unproved++
 		}
 		c.taken[t.key()] = t
 		c.byCommit = append(c.byCommit, t)
 		return
 	}
-	if h := c.w.anyHead(art, newest); h != nil {
-		c.w.lose(store.Ref{Scope: h.Scope, ID: h.ID, Version: newest}.String(), "%v; no older version can be read", why)
+	if h := c.d.anyHead(art, newest); h != nil {
+		c.d.lose(store.Ref{Scope: h.Scope, ID: h.ID, Version: newest}.String(), "%v; no older version can be read", why)
 	}
 }
 
 // head decodes a head row that was read; nil: there is none, its scope is not known, or it stands
 // under the wrong key.
-func (w *wreck) head(k format.HeadKey) *store.Head {
-	h, err := format.DecodeHead(w.heads[k], func(n uint32) string { return w.scopes[n] })
+func (d *damaged) head(k format.HeadKey) *store.Head {
+	h, err := format.DecodeHead(d.heads[k], func(n uint32) string { return d.scopes[n] })
 	if err != nil || h.Scope == "" || h.Art != k.Art || h.Version != k.Version {
 		return nil
 	}
@@ -323,9 +324,9 @@ func (w *wreck) head(k format.HeadKey) *store.Head {
 }
 
 // anyHead returns the newest head of an artefact that can be read; nil: none can.
-func (w *wreck) anyHead(art uint64, newest uint32) *store.Head {
-	for _, v := range w.versions[art] {
-		if h := w.head(format.HeadKey{Art: art, Version: v}); h != nil {
+func (d *damaged) anyHead(art uint64, newest uint32) *store.Head {
+	for _, v := range d.versions[art] {
+		if h := d.head(format.HeadKey{Art: art, Version: v}); h != nil {
 			return h
 		}
 	}
@@ -337,8 +338,8 @@ func (w *wreck) anyHead(art uint64, newest uint32) *store.Head {
 // current again, so it is not copied either.
 func (c *copier) supersede() {
 	var later []*store.Head
-	for k := range c.w.heads {
-		if h := c.w.head(k); h != nil && len(h.Supersedes) > 0 {
+	for k := range c.d.heads {
+		if h := c.d.head(k); h != nil && len(h.Supersedes) > 0 {
 			later = append(later, h)
 		}
 	}
@@ -361,7 +362,7 @@ func (c *copier) supersede() {
 		}
 		delete(c.taken, name)
 		c.byCommit = slices.DeleteFunc(c.byCommit, func(t *taken) bool { return t == prior })
-		c.w.lose(store.Ref{Scope: prior.head.Scope, ID: prior.head.ID, Version: prior.head.Version}.String(), "%s replaced it, and is lost", h.ID)
+		c.d.lose(store.Ref{Scope: prior.head.Scope, ID: prior.head.ID, Version: prior.head.Version}.String(), "%s replaced it, and is lost", h.ID)
 	}
 }
 
@@ -440,24 +441,24 @@ func (c *copier) derived(from []store.Ref) []store.Ref {
 func (c *copier) state(ctx context.Context) error {
 	var rows []store.StateRow
 	left, lost := map[string]int{}, map[string]bool{}
-	for _, key := range slices.Sorted(maps.Keys(c.w.state)) {
+	for _, key := range slices.Sorted(maps.Keys(c.d.state)) {
 		k := format.KindOf(c.st.opts.State, key)
 		switch {
-		case k == nil || c.w.state[key] == nil:
+		case k == nil || c.d.state[key] == nil:
 		case !k.Copy:
 			left[k.Prefix]++
 		case k.Unit != nil && c.unitLost(k.Unit(key)):
 			lost[k.Unit(key).Name] = true
 		default:
-			rows = append(rows, store.StateRow{Key: key, Value: c.w.state[key]})
+			rows = append(rows, store.StateRow{Key: key, Value: c.d.state[key]})
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(lost)) {
-		c.w.lose(name, "not all of them can be read")
+		c.d.lose(name, "not all of them can be read")
 	}
 	for _, prefix := range slices.Sorted(maps.Keys(left)) {
 		if k := format.KindOf(c.st.opts.State, prefix); k.Lost != "" {
-			c.w.lose(fmt.Sprintf("%s (%d)", k.Lost, left[prefix]), "%s", k.Why)
+			c.d.lose(fmt.Sprintf("%s (%d)", k.Lost, left[prefix]), "%s", k.Why)
 		}
 	}
 	c.rep.State = len(rows)
@@ -476,32 +477,32 @@ func (c *copier) state(ctx context.Context) error {
 // unitLost reports whether the main row of a unit is missing, or the artefact that shows it existed
 // and is not copied.
 func (c *copier) unitLost(u store.StateUnit) bool {
-	if c.w.state[u.Key] == nil {
+	if c.d.state[u.Key] == nil {
 		return true
 	}
 	if c.taken[artefactKey(u.Page.Scope, u.Page.ID)] != nil {
 		return false
 	}
 	name := store.Ref{Scope: u.Page.Scope, ID: u.Page.ID}.String() + "@"
-	return slices.ContainsFunc(c.w.lost, func(l Loss) bool { return strings.HasPrefix(l.What, name) })
+	return slices.ContainsFunc(c.d.lost, func(l Loss) bool { return strings.HasPrefix(l.What, name) })
 }
 
 // held copies the drafts that wait for review. Their preconditions are compared with the versions
 // in the copy. Their contexts cannot be compared, and their reason says so.
 func (c *copier) held(ctx context.Context) error {
-	ids := make([]ulid.ULID, 0, len(c.w.held))
-	for id := range c.w.held {
+	ids := make([]ulid.ULID, 0, len(c.d.held))
+	for id := range c.d.held {
 		ids = append(ids, id)
 	}
 	slices.SortFunc(ids, ulid.ULID.Compare)
 	for _, id := range ids {
-		h, err := format.DecodeHeld(c.w.held[id])
+		h, err := format.DecodeHeld(c.d.held[id])
 		if err != nil {
-			c.w.lose("held batch "+id.String(), "%v", err)
+			c.d.lose("held batch "+id.String(), "%v", err)
 			continue
 		}
-		if h.Decided == "" && c.w.decided[id.String()] && !c.w.trust {
-			c.w.lose("held batch "+id.String(), "the audit says it was decided, its row says it was not")
+		if h.Decided == "" && c.d.decided[id.String()] && !c.d.trust {
+			c.d.lose("held batch "+id.String(), "the audit says it was decided, its row says it was not")
 			continue
 		}
 		if h.Decided != "" {

@@ -8,12 +8,12 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// shrink gives the free space of the file back to the disk (compact.go), or says how much that
+// shrink returns the free space of the file to the disk (compact.go), or reports how much that
 // would be. Checkpoints come first, so that space freed lately counts, and the log is as short as
 // it can be. Files of erases that were interrupted are purged before.
 //
-// Two numbers are reported: Log is what cutting the log gave back, Before minus After what the new
-// file does. The file is written anew whole, so a compaction needs the space of a second one while
+// Two numbers are reported: Log counts the bytes that cutting the log freed, Before minus After those
+// that the new file frees. The file is written anew whole, so a compaction needs the space of a second one while
 // it runs.
 func (s *Store) shrink(ctx context.Context, dry bool, progress store.Progress) (rep store.JobReport, err error) {
 	rep.Compact.DryRun = dry
@@ -66,8 +66,8 @@ func (s *Store) freePages() int64 {
 	return int64(st.FreePageN+st.PendingPageN) * s.pageSize
 }
 
-// shrinkPlan reads every row of the file once. After is an estimate: what the rows take at the fill
-// that compact gives each bucket, plus the branch pages as they are.
+// shrinkPlan reads every row of the file once. After is an estimate: the space of the rows at the fill
+// of compact, plus the branch pages as they are.
 func (s *Store) shrinkPlan(ctx context.Context, progress store.Progress) (rep store.CompactReport, err error) {
 	rep.DryRun = true
 	err = s.view(func(tx *bbolt.Tx) error {

@@ -2,7 +2,7 @@ package filestore
 
 import "syscall"
 
-// freeBytes is what an ordinary user may still write on the disk of dir, -1 if that is not known.
+// freeBytes returns the bytes that an ordinary user may still write on the disk of dir; -1: not known.
 func freeBytes(dir string) int64 {
 	var st syscall.Statfs_t
 	if err := syscall.Statfs(dir, &st); err != nil {

@@ -16,7 +16,7 @@ import (
 //	outcome, scope, group                none                        all
 //
 // The leaves of an erase have the tag of each row that it took, so a run that a crash interrupted
-// needs no list of them. The tag stands for a key, not for a value: an old version of a row in a
+// needs no list. The tag stands for a key, not for a value: an old version of a row in a
 // backup goes too, and so does a row that the erase rewrote.
 //
 // An engine reads the remainder of such a row as an erased version, or as no row. It still counts
@@ -58,7 +58,7 @@ func (b *backupRows) row(bucket string, k, v []byte) ([]byte, error) {
 }
 
 // head seals the row of a version under the key of its first page; a tombstone, which has none,
-// under that of the version before. A damaged row stays as it is, and is told where it is read.
+// under the key of the previous version. A damaged row stays as it is; reading it reports the damage.
 func (b *backupRows) head(k, v []byte) ([]byte, error) {
 	plain, err := b.ring.Open(seal.Meta, k, v)
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 //	                               └─ nodes of a tree ──▶ keys of numbers
 //
 // The ring is a file of its own, because a key that is to be destroyed must not be in any backup:
-// what a backup has for good is what the ring opens.
+// a backup shows only what the ring still opens.
 type Ring struct {
 	DB     string // id of the database
 	data   [KeySize]byte
@@ -84,7 +84,7 @@ func NewRing(db string, rand io.Reader) (*Ring, error) {
 	return r.ready(rand), nil
 }
 
-// ready gives a ring its source of nonces and its caches. The caches hold keys that follow from the
+// ready sets the source of nonces and the caches of a ring. The caches hold keys that follow from the
 // data key.
 func (r *Ring) ready(rand io.Reader) *Ring {
 	r.rand, r.shared = rand, new([spaces]laneKeys)

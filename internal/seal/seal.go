@@ -3,7 +3,7 @@
 //	ring.go   the keys of a database, and the file in which they are wrapped by the key of its owner
 //	tree.go   a key for each number, of which single ones can be destroyed
 //	seal.go   values: sealed and opened, bound to their place
-//	under.go  values under the key of any number, and what stays of them once it is destroyed
+//	under.go  values under the key of any number, and what stays once it is destroyed
 //
 // It is pure: files, clocks and the choice of what is sealed are the caller's.
 //
@@ -29,7 +29,7 @@ import (
 // KeySize is the length of every key, the owner's too.
 const KeySize = 32
 
-// Overhead is how many bytes longer a sealed value is.
+// Overhead is the number of bytes that sealing adds to a value.
 const Overhead = 1 + nonceSize + tagSize
 
 const (
@@ -75,8 +75,8 @@ var (
 	ErrDestroyed = errors.New("its key was destroyed when it was erased")
 )
 
-// lanes is how many keys share the values of a space. Nonces are random, and one key must not see
-// more than 2^32 of them; 256 keys are good for 2^40 values of a space.
+// lanes is the number of keys that share the values of a space. Nonces are random, and one key must not
+// see more than 2^32; 256 keys are good for 2^40 values of a space.
 const lanes = 256
 
 type laneKeys [lanes]atomic.Pointer[cipher.AEAD]
@@ -173,7 +173,7 @@ func (r *Ring) Open(s Space, name, sealed []byte) ([]byte, error) {
 // Destructible reports whether a value is under a key that can be destroyed.
 func Destructible(sealed []byte) bool { return len(sealed) > 0 && sealed[0] == formNumber }
 
-// bound is what is authenticated beside a value. The keys differ by space as well; that the space
+// bound returns the bytes that are authenticated beside a value. The keys differ by space as well; that the space
 // is bound too costs nothing and needs no thought of what the keys share.
 func bound(s Space, form byte, name []byte) []byte {
 	return append(append(make([]byte, 0, 2+len(name)), byte(s), form), name...)

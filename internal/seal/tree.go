@@ -7,10 +7,10 @@ import (
 	"sync/atomic"
 )
 
-// A tree has a key for every number, and keeps few of them: the key of a node gives those of its
+// A tree has a key for every number, and keeps few keys: the key of a node yields the keys of its
 // two children, down to the numbers at level 64, and from the key of a child nobody gets back to
 // its parent. To destroy the key of a number, the nodes above it go, and their other children stay
-// in their place. So a ring of a million pages of which none was erased has one key of them; each
+// in their place. So a ring of a million pages of which none was erased has one key; each
 // number that is destroyed adds at most as many as the tree has levels, and neighbours share
 // theirs.
 //
@@ -102,7 +102,7 @@ func (n *node) down(num uint64, level uint8) *node {
 	return &d
 }
 
-// without returns the keys less those of some numbers, which rise.
+// without returns the tree less the keys of some numbers, which rise.
 func (k *keys) without(nums []uint64) keys {
 	var kept []node
 	for i := range k.nodes {
@@ -117,7 +117,7 @@ func (k *keys) without(nums []uint64) keys {
 	return newKeys(kept)
 }
 
-// cut appends what is left of a node without numbers, all of them below it.
+// cut appends the remains of a node without some numbers, which are all below it.
 func (n *node) cut(kept []node, nums []uint64) []node {
 	switch {
 	case len(nums) == 0:

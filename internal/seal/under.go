@@ -24,7 +24,7 @@ import (
 // destroyed leaves about 63 nodes in the ring, less the binary logarithm of how many there are.
 const firstTag = 1 << 63
 
-// tries is how many numbers a tag has. A name that was erased and is used again gets the next one.
+// tries is the number of numbers of a tag. A name that was erased and is used again gets the next one.
 const tries = 16
 
 // TagNumber returns the number for a tag: the first whose key was not destroyed. !ok: all were.
