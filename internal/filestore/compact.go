@@ -20,10 +20,8 @@ import (
 //	rename   path.compact takes the place of path, and the directory is synced
 //	change   new readers get the new file; readers of the old one end first
 //
-// A crash before the rename leaves path as it was, and path.compact, which the next open for
-// writing removes. Checkpoints wait meanwhile, so nothing else writes the file.
-
-// What a crash leaves, step by step. At each, one whole file is at the path:
+// Checkpoints wait meanwhile, so nothing else writes the file. At each step a crash leaves one whole file
+// at the path:
 //
 //	copy, name   path: the old file. path.compact: a part, removed by the next open for writing
 //	rename       path: the old or the new file; the directory was not synced yet. Both have the same rows

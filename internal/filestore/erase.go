@@ -199,22 +199,14 @@ func (s *Store) pruneBodies(ctx context.Context, rep *store.EraseReport, bodies 
 // one that starts a segment, and two that move on the record down to which the log is kept.
 const cutRounds = 6
 
-// cutBefore makes checkpoints until the log begins behind a record. The caller holds ckptMu. More
-// than cutRounds would mean that a checkpoint no longer moves the front of the log: an error is
-// better than to go round forever.
+// cutBefore makes checkpoints until the log begins behind a record. The caller holds ckptMu. An error is
+// better than to go round forever when a checkpoint no longer moves the front of the log.
 func (s *Store) cutBefore(ctx context.Context, seq uint64) error {
-	defer func() { s.squeeze, s.purging = squeezeNot, false }()
-	s.squeeze, s.purging = squeezeAnew, true
-	for range cutRounds {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if _, err := s.checkpointLocked(ctx); err != nil {
-			return err
-		}
-		if s.squeeze = squeezeNext; s.log.First() > seq {
-			return nil
-		}
+	defer func() { s.purging = false }()
+	s.purging = true
+	done, err := s.squeezeLog(ctx, cutRounds, func(store.JobReport) bool { return s.log.First() > seq })
+	if err == nil && !done {
+		err = errors.New("ctxpage: the log still has the records of an erase")
 	}
-	return errors.New("ctxpage: the log still has the records of an erase")
+	return err
 }

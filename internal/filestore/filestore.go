@@ -29,13 +29,6 @@ import (
 
 // The embedded store: one log, bbolt behind it, and an engine that is built from both.
 //
-//	open        filestore.go    lock, files, the rows; recover.go the log above them
-//	checkpoint  checkpoint.go   leaves to the archive, the engine's overlay into bbolt, the front of the log cut
-//	backup      backup.go       a copy beside running writers; restore.go puts it back
-//	close       close.go        log synced, checkpoint, mark of a clean end
-//	damage      boltfile.go, checkfile.go   what bbolt's file must look like; salvage.go copies what can be read
-//	commits and reads are the engine's (package engine)
-//
 // What may be trusted when: a row in bbolt is as old as the applied LSN; a row in the overlay is
 // durable in the log; a record that the log has not synced is in neither.
 //

@@ -98,24 +98,13 @@ func (s *Store) relieve(ctx context.Context) error {
 	if s.relief.err != nil && time.Since(s.relief.at) < relieveEvery {
 		return s.relief.err
 	}
-	s.relief.err = s.squeezeLog(ctx)
+	_, err := s.squeezeLog(ctx, 3, func(rep store.JobReport) bool { return rep.Segments > 0 || s.log.Size() < squeezeBytes })
+	if err == nil {
+		err = s.log.Write()
+	}
+	s.relief.err = err
 	s.relief.at = time.Now()
 	return s.relief.err
-}
-
-// squeezeLog makes up to three checkpoints. The first writes what there is and starts a segment;
-// the next two move on the record down to which the log is kept. The caller holds ckptMu.
-func (s *Store) squeezeLog(ctx context.Context) error {
-	defer func() { s.squeeze = squeezeNot }()
-	for s.squeeze = squeezeAnew; ; s.squeeze++ {
-		rep, err := s.checkpointLocked(ctx)
-		if err != nil {
-			return err
-		}
-		if s.squeeze == squeezeLast || rep.Segments > 0 || s.log.Size() < squeezeBytes {
-			return s.log.Write()
-		}
-	}
 }
 
 // How a checkpoint lets the log be cut.
@@ -123,8 +112,26 @@ const (
 	squeezeNot  = iota
 	squeezeAnew // begins a new segment
 	squeezeNext // moves on the record down to which the log is kept
-	squeezeLast // the same, for the last time
 )
+
+// squeezeLog makes up to so many checkpoints until the log is cut enough. The first writes what there is
+// and starts a segment, the next ones move on the record down to which the log is kept. The caller holds
+// ckptMu.
+func (s *Store) squeezeLog(ctx context.Context, checkpoints int, enough func(store.JobReport) bool) (done bool, err error) {
+	defer func() { s.squeeze = squeezeNot }()
+	s.squeeze = squeezeAnew
+	for ; checkpoints > 0 && !done; checkpoints-- {
+		if err := ctx.Err(); err != nil {
+			return false, err
+		}
+		rep, err := s.checkpointLocked(ctx)
+		if err != nil {
+			return false, err
+		}
+		s.squeeze, done = squeezeNext, enough(rep)
+	}
+	return done, nil
+}
 
 // checkpointLocked makes a checkpoint; on a full disk it tries once more with the space that the
 // log can spare. The caller holds ckptMu.
