@@ -323,7 +323,7 @@ func TestHostsReadTheAuditOnly(t *testing.T) {
 	must(s.Get(ctx, "policy"))(t)
 	require.Empty(t, writers(db.Manifests()))
 
-	read, _, err := filestore.OpenManifests(ctx, path)
+	read, _, err := filestore.OpenManifests(ctx, path, nil, "")
 	require.NoError(t, err)
 	require.Empty(t, writers(read))
 	require.NoError(t, read.Close())

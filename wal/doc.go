@@ -31,37 +31,11 @@
 //
 // Of two segments with the same first record, the one of the higher generation is valid and the
 // other is a leftover. A segment is written under its name + ".tmp", and renamed when it is
-// durable. All integers are little endian. "sum" is xxhash64.
+// durable. FORMAT.md has the bytes of its header and of its frames, each of which is a record.
 //
-//	segment header, 80 bytes
-//	off  size  field
-//	  0     8  magic      "ctxpglog"
-//	  8     4  version    1, or 2 if the owner seals the bodies; read before anything but the magic
-//	 12     4  ^version   so that a flipped bit in it is damage and not a newer format
-//	 16     8  generation
-//	 24     8  salt       random
-//	 32     8  first      number of the first record
-//	 40     8  previous   salt of the segment before this one; 0 in the first
-//	 48     8  zero
-//	 56     8  sum        of bytes 0..56
-//	 64     8  length     the file is at least as long: no crash leaves a shorter one
-//	 72     8  sum        of key ‖ bytes 64..72; if it does not match, the length is not known
-//
-//	frame, 40 bytes + body, padded with zeros to a multiple of 8
-//	off  size  field
-//	  0     8  sum        of key ‖ bytes 8..40+length
-//	  8     4  head sum   low half of the sum of key ‖ bytes 12..40
-//	 12     4  length     of body, at most 1 GiB
-//	 16     8  seq        number of the record
-//	 24     8  durable    a record known to be durable when this one was written; < seq
-//	 32     1  kind       'C' 'A' 'M'; 0 in a seal
-//	 33     1  flags      1 close: final record of a clean Close; 2 seal
-//	 34     6  zero
-//	 40     n  body
-//
-// key is the sum of bytes 16..40 of the segment's header, so a frame of another segment or
-// generation fails its sum. The head sum protects the length: a search behind a damaged frame uses
-// no length whose head sum does not match.
+// The checksums of frames include a key of the segment, so a frame of another segment or generation
+// fails its sum. A head sum protects the length of a frame: a search behind a damaged frame uses no
+// length whose head sum does not match. Each frame names a record that was durable when it was written.
 //
 // A seal is not a record. It ends a segment that has a successor, has an empty body, and carries
 // the number of the successor's first record. The last frame of the last segment is followed by

@@ -19,7 +19,7 @@ import (
 //	errTorn        the bytes are not what was written: a torn write, or bit rot. A crash explains it, if nothing proves otherwise
 //	errSenseless   the bytes were written here, and cannot belong here. No crash does that, so it is never cut
 //
-// A frame is a record on disk; doc.go has the table. The names below are the offsets of its fields.
+// A frame is a record on disk; FORMAT.md has the table. The names below are the offsets of its fields.
 const (
 	frSum     = 0
 	frHeadSum = 8

@@ -22,7 +22,7 @@ import (
 // (prevSalt), so a file that was restored from an older copy of the log does not fit between its
 // neighbours.
 
-// The segment header; doc.go has the table.
+// The segment header; FORMAT.md has the table.
 const (
 	segMagic         = "ctxpglog"
 	segMagicOld      = "ctxpgwal" // before v0.1.0

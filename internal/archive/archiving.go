@@ -189,18 +189,7 @@ func (w *bodyWriter) abandon() {
 // unreadable reports whether an error says nothing of the bytes themselves: they need another program, or a key, or another
 // try.
 func unreadable(err error) bool {
-	return errors.Is(err, corrupt.ErrNewerFormat) || errors.Is(err, corrupt.ErrOldFormat) || errors.Is(err, ErrSealed) || ioFailed(err)
-}
-
-// ioFailed reports whether the system could not read now, so that another try
-// may succeed. Bytes that were read and are wrong are not that.
-func ioFailed(err error) bool {
-	var e syscall.Errno
-	return errors.As(err, &e) && slices.Contains(passing, e)
-}
-
-var passing = []syscall.Errno{
-	syscall.EIO, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE, syscall.EINTR, syscall.EAGAIN, syscall.ETIMEDOUT, syscall.ESTALE,
+	return errors.Is(err, corrupt.ErrNewerFormat) || errors.Is(err, corrupt.ErrOldFormat) || errors.Is(err, ErrSealed) || corrupt.Unread(err)
 }
 
 // denseBody is the dense form of a body whose row is r, borrowed from w; false: it is no shorter. A

@@ -124,12 +124,9 @@ func open(ctx context.Context, a *archive, db string) (*Log, Report, error) {
 // archive between the two reads, both are read again. Archived leaves that are
 // damaged, or differ from the log, are in Report.Damage and are no
 // error; Verify names all.
-func OpenReader(ctx context.Context, dir string, fs wal.FS, tail func(add func(index uint64, body []byte) error) error) (*Log, Report, error) {
-	return OpenSealedReader(ctx, dir, fs, nil, tail)
-}
-
-// OpenSealedReader is OpenReader for an archive whose bodies are sealed; nil: they are not.
-func OpenSealedReader(ctx context.Context, dir string, fs wal.FS, seal Sealer, tail func(add func(index uint64, body []byte) error) error) (*Log, Report, error) {
+//
+// seal opens the bodies of a sealed archive; nil: it is not sealed.
+func OpenReader(ctx context.Context, dir string, fs wal.FS, seal Sealer, tail func(add func(index uint64, body []byte) error) error) (*Log, Report, error) {
 	for try := 0; ; try++ {
 		l, rep, err := Open(ctx, dir, fs, Options{ReadOnly: true, Seal: seal})
 		if err != nil {

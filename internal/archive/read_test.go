@@ -161,7 +161,7 @@ func TestOpenReader(t *testing.T) {
 		}
 		return nil
 	}
-	l, rep, err := OpenReader(ctx, testDir, f, tail)
+	l, rep, err := OpenReader(ctx, testDir, f, nil, tail)
 	require.NoError(t, err)
 	require.Equal(t, 2, looks)
 	require.EqualValues(t, 15, rep.Archived)
@@ -171,10 +171,10 @@ func TestOpenReader(t *testing.T) {
 	require.NoError(t, err, "the archive may grow beside a reader")
 	require.NoError(t, l.Close())
 
-	_, _, err = OpenReader(ctx, testDir, f, func(add func(uint64, []byte) error) error { return add(99, sampleBody(t, 99)) })
+	_, _, err = OpenReader(ctx, testDir, f, nil, func(add func(uint64, []byte) error) error { return add(99, sampleBody(t, 99)) })
 	require.ErrorIs(t, err, ErrGap)
 	stop := errors.New("stop")
-	_, _, err = OpenReader(ctx, testDir, f, func(func(uint64, []byte) error) error { return stop })
+	_, _, err = OpenReader(ctx, testDir, f, nil, func(func(uint64, []byte) error) error { return stop })
 	require.ErrorIs(t, err, stop)
 }
 

@@ -191,7 +191,7 @@ func TestVerifyNamesAll(t *testing.T) {
 		f.WriteFile(filepath.Join(testDir, name), b)
 	}
 	verify := func() ([]int64, manifest.Verification) {
-		l, rep, err := OpenReader(ctx, testDir, f, func(add func(uint64, []byte) error) error {
+		l, rep, err := OpenReader(ctx, testDir, f, nil, func(add func(uint64, []byte) error) error {
 			for i := range uint64(n) {
 				body := sampleBody(t, i)
 				if i == 50 {

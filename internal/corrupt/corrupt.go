@@ -5,7 +5,9 @@ package corrupt
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"syscall"
 )
 
 // Why nothing can be read: damage, a format, or a closed handle. Nothing in the files was changed.
@@ -61,3 +63,16 @@ func (e *Error) Is(target error) bool { return target == ErrCorrupt }
 
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
+
+// Unread reports whether the system could not read now: another try may succeed. Bytes that were read and
+// are wrong are not that. It must never be reported as damage: a person would restore a backup over a
+// sound database.
+func Unread(err error) bool {
+	var e syscall.Errno
+	return errors.As(err, &e) && slices.Contains(passing, e)
+}
+
+// passing are errors of the system that may be gone at the next try.
+var passing = []syscall.Errno{
+	syscall.EIO, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE, syscall.EINTR, syscall.EAGAIN, syscall.ETIMEDOUT, syscall.ESTALE,
+}

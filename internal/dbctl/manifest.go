@@ -62,7 +62,7 @@ func (a *app) audit(path string, fn func(l auditOf) error) error {
 		}
 		return errors.Join(fn(auditOf{Audit: st.Audit(), head: st.Head, archived: func() uint64 { return 0 }}), st.Close())
 	}
-	l, rep, err := filestore.OpenManifestsKey(a.ctx, path, a.key, a.Keyring)
+	l, rep, err := filestore.OpenManifests(a.ctx, path, a.key, a.Keyring)
 	if err != nil {
 		return err
 	}

@@ -35,15 +35,11 @@ const scanTries = 3
 // lock. The reader has the leaves that were written before the call returned; for later ones call
 // again. Close the reader when done.
 //
-// Errors: ErrNotExist, ErrNewerFormat, ErrCorrupt. Damage of synced bytes that still leaves a
+// key and keyring open an encrypted database; a nil key: it is not encrypted.
+//
+// Errors: ErrNotExist, ErrNewerFormat, ErrCorrupt, and ErrKey if the key does not fit. Damage of synced bytes that still leaves a
 // readable prefix is in the report, not in the error.
-func OpenManifests(ctx context.Context, path string) (*archive.Reader, archive.Report, error) {
-	return OpenManifestsKey(ctx, path, nil, "")
-}
-
-// OpenManifestsKey is OpenManifests for a database that is encrypted; a nil key: it is not. ErrKey:
-// the key does not fit.
-func OpenManifestsKey(ctx context.Context, path string, key []byte, keyring string) (*archive.Reader, archive.Report, error) {
+func OpenManifests(ctx context.Context, path string, key []byte, keyring string) (*archive.Reader, archive.Report, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, archive.Report{}, fmt.Errorf("ctxpage: open manifests: %w", err)
@@ -56,7 +52,7 @@ func OpenManifestsKey(ctx context.Context, path string, key []byte, keyring stri
 		return nil, archive.Report{}, err
 	}
 	named := leavesNamed(path, key, ring) // before the audit is read: a process may be writing
-	l, rep, err := archive.OpenSealedReader(ctx, path+"-manifest", nil, sealerOf(ring), func(add func(uint64, []byte) error) error {
+	l, rep, err := archive.OpenReader(ctx, path+"-manifest", nil, sealerOf(ring), func(add func(uint64, []byte) error) error {
 		return scanLeaves(ctx, path+"-wal", ring, add)
 	})
 	if err != nil {
@@ -196,7 +192,7 @@ func leafOf(r wal.Record) (uint64, []byte, error) {
 
 // FollowManifests calls fn for the audit leaves from an index on, in order, and goes on as another
 // process writes more, until ctx ends or fn fails. It looks for new leaves at the interval every
-// (0: 250 ms). Like OpenManifestsKey it takes no lock.
+// (0: 250 ms). Like OpenManifests it takes no lock.
 func FollowManifests(ctx context.Context, path string, key []byte, keyring string, from uint64, every time.Duration, fn func(*manifest.Record) error) error {
 	if every <= 0 {
 		every = 250 * time.Millisecond
@@ -204,7 +200,7 @@ func FollowManifests(ctx context.Context, path string, key []byte, keyring strin
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
-		l, _, err := OpenManifestsKey(ctx, path, key, keyring)
+		l, _, err := OpenManifests(ctx, path, key, keyring)
 		if err != nil {
 			return err
 		}

@@ -25,7 +25,7 @@ type committed struct {
 // all of it can be read. Leaves are walked in order, so the last write of a name is its newest.
 func (d *damaged) audited(ctx context.Context) (newest map[string]committed, whole bool) {
 	newest = map[string]committed{}
-	l, rep, err := archive.OpenSealedReader(ctx, d.path+"-manifest", nil, sealerOf(d.ring), func(add func(uint64, []byte) error) error {
+	l, rep, err := archive.OpenReader(ctx, d.path+"-manifest", nil, sealerOf(d.ring), func(add func(uint64, []byte) error) error {
 		return d.leaves(ctx, add)
 	})
 	if err != nil {

@@ -74,7 +74,7 @@ func TestRemovedAudit(t *testing.T) {
 	must(put(st, store.ActApply, store.Artefact{ID: "a"}, "zebra"))(t)
 	require.NoError(t, st.Close())
 	look := func() error {
-		l, rep, err := OpenManifests(t.Context(), path)
+		l, rep, err := OpenManifests(t.Context(), path, nil, "")
 		if err != nil {
 			return err
 		}

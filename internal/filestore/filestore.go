@@ -90,7 +90,6 @@ type Options struct {
 	Rand      io.Reader
 	Analyzer  *lexical.Analyzer
 	NoSync    bool
-	group     time.Duration
 	Segment   int64                   // wal.Options.SegmentBytes
 	Rotate    int64                   // bytes of the log from which a checkpoint starts a new segment; 0: rotateAfterBytes
 	onBolt    func(*bbolt.DB)         // tests let its writes fail

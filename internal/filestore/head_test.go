@@ -23,7 +23,7 @@ import (
 
 // auditOf reads the audit in a file system, as a process would that finds these files.
 func auditOf(path string, fsys *dbtest.FS) (*archive.Log, error) {
-	l, _, err := archive.OpenReader(ctx, path+"-manifest", fsys, func(add func(uint64, []byte) error) error {
+	l, _, err := archive.OpenReader(ctx, path+"-manifest", fsys, nil, func(add func(uint64, []byte) error) error {
 		_, err := wal.Scan(ctx, path+"-wal", fsys, func(r wal.Record) error {
 			index, leaf, err := names.Leaf(r)
 			if err == nil && leaf != nil {

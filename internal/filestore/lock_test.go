@@ -140,7 +140,7 @@ func TestForeignFile(t *testing.T) {
 			require.NotErrorIs(t, err, store.ErrCorrupt, name)
 		}
 		require.NoError(t, os.Remove(path+"-wal"))
-		_, _, err := filestore.OpenManifests(context.Background(), path)
+		_, _, err := filestore.OpenManifests(context.Background(), path, nil, "")
 		require.ErrorIs(t, err, store.ErrNotDatabase, name)
 		require.ErrorIs(t, errOf(Salvage(context.Background(), path, path+".new", filestore.SalvageOptions{})), store.ErrNotDatabase, name)
 		entries := must(os.ReadDir(filepath.Dir(path)))(t)

@@ -65,7 +65,7 @@ func TestQuestionIsKept(t *testing.T) {
 	}
 	beside := func(state, path string) error {
 		t.Helper()
-		l, _, err := filestore.OpenManifests(ctx, path)
+		l, _, err := filestore.OpenManifests(ctx, path, nil, "")
 		require.NoError(t, err)
 		defer l.Close()
 		text, err := asked(t, l, leaf.Trace)
@@ -161,7 +161,7 @@ func TestQuestionErased(t *testing.T) {
 			if when[:6] == "copied" { // as a kill leaves it
 				copied := filepath.Join(t.TempDir(), "agent.ctx")
 				require.NoError(t, dbtest.Copy(path, copied))
-				l, _, err := filestore.OpenManifests(ctx, copied)
+				l, _, err := filestore.OpenManifests(ctx, copied, nil, "")
 				require.NoError(t, err)
 				require.ErrorIs(t, errOf(asked(t, l, gone.Trace)), manifest.ErrNoQuestion, "beside the database")
 				require.NoError(t, l.Close())
@@ -212,7 +212,7 @@ func TestQuestionEdited(t *testing.T) {
 		}
 		require.ErrorIs(t, err, store.ErrCorrupt)
 		require.NoError(t, os.RemoveAll(path+"-wal")) // else the log still has the text as it was
-		l, _, err := filestore.OpenManifests(ctx, path)
+		l, _, err := filestore.OpenManifests(ctx, path, nil, "")
 		require.NoError(t, err)
 		require.ErrorIs(t, errOf(asked(t, l, leaf.Trace)), store.ErrCorrupt, "beside the database")
 		require.NoError(t, l.Close())

@@ -19,14 +19,14 @@ import (
 // The audit is read as files while the database is open: before any checkpoint, after one, and after Close.
 func TestOpenManifestsBesideAWriter(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "agent.ctx")
-	_, _, err := filestore.OpenManifests(ctx, path)
+	_, _, err := filestore.OpenManifests(ctx, path, nil, "")
 	require.ErrorIs(t, err, store.ErrNotExist)
 
 	db := must(Open(path, Options{}))(t)
 	s := db.Scope("acme")
 	look := func() {
 		t.Helper()
-		l, rep, err := filestore.OpenManifests(ctx, path)
+		l, rep, err := filestore.OpenManifests(ctx, path, nil, "")
 		require.NoError(t, err)
 		defer l.Close()
 		require.NoError(t, rep.Damage)
@@ -47,7 +47,7 @@ func TestOpenManifestsBesideAWriter(t *testing.T) {
 	}
 	require.ErrorIs(t, errOf(Open(path, Options{Exclusive: true})), store.ErrLocked, "the control: the database itself is locked meanwhile")
 	require.NoError(t, db.Close())
-	l, _, err := filestore.OpenManifests(ctx, path)
+	l, _, err := filestore.OpenManifests(ctx, path, nil, "")
 	require.NoError(t, err)
 	require.NoError(t, l.Close())
 }

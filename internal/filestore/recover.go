@@ -65,7 +65,7 @@ func (s *Store) leftBehind() (bool, error) {
 // openLog opens the log and calls replay for its records.
 func (s *Store) openLog(ctx context.Context, mustExist bool, replay func(wal.Record) error) (*wal.Log, wal.Recovery, error) {
 	log, rec, err := wal.Open(ctx, s.opts.Path+"-wal", wal.Options{
-		FS: s.opts.FS, ReadOnly: s.opts.ReadOnly, MustExist: mustExist, OnDurable: s.line.durable, NoSync: s.opts.NoSync, GroupWait: s.opts.group,
+		FS: s.opts.FS, ReadOnly: s.opts.ReadOnly, MustExist: mustExist, OnDurable: s.line.durable, NoSync: s.opts.NoSync,
 		SegmentBytes: s.opts.Segment, Sealed: s.ring.Load() != nil, MaxRecord: maxRecord + seal.Overhead,
 	}, replay)
 	if errors.Is(err, fs.ErrNotExist) {

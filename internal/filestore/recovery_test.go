@@ -262,7 +262,7 @@ func TestRestoreCrash(t *testing.T) {
 		require.Equal(t, i > 0 && step != "mark removed", marked, step)
 		if marked {
 			require.ErrorContains(t, errOf(Open(left[step], Options{ReadOnly: true})), "interrupted", step)
-			_, _, err := filestore.OpenManifests(ctx, left[step])
+			_, _, err := filestore.OpenManifests(ctx, left[step], nil, "")
 			require.ErrorContains(t, err, "interrupted", step)
 		}
 		text, err := textAt(left[step], Options{MustExist: true})
@@ -449,7 +449,7 @@ func TestLinks(t *testing.T) {
 		for _, opts := range []Options{{ReadOnly: true}, {}} {
 			require.ErrorIs(t, errOf(Open(path, opts)), store.ErrInvalid, name)
 		}
-		if _, _, err := filestore.OpenManifests(context.Background(), path); !strings.HasSuffix(name, "lock") {
+		if _, _, err := filestore.OpenManifests(context.Background(), path, nil, ""); !strings.HasSuffix(name, "lock") {
 			require.ErrorIs(t, err, store.ErrInvalid, name)
 		}
 	}

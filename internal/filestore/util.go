@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"slices"
 	"sync"
 	"syscall"
 
@@ -23,19 +22,6 @@ func unlockFile(f *os.File) {
 // noSpace reports whether an error means a full disk (or quota), not a failing one.
 func noSpace(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, wal.ErrFull)
-}
-
-// ioFailed reports whether the system could not read now: another try may succeed. Bytes that were
-// read and are wrong are not that.
-func ioFailed(err error) bool {
-	var e syscall.Errno
-	return errors.As(err, &e) && slices.Contains(passing, e)
-}
-
-// passing are errors of the system that may be gone at the next try. They must never be reported as
-// damage: a person would restore a backup over a sound database.
-var passing = []syscall.Errno{
-	syscall.EIO, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE, syscall.EINTR, syscall.EAGAIN, syscall.ETIMEDOUT, syscall.ESTALE,
 }
 
 // LockedReader makes a source of randomness safe for concurrent use.

@@ -69,7 +69,7 @@ func readable(t testing.TB, path string, key []byte, keyring []byte) map[string]
 	})))
 	at := filepath.Join(t.TempDir(), "ring.keys")
 	require.NoError(t, os.WriteFile(at, keyring, 0o600))
-	audit, _, err := filestore.OpenManifestsKey(ctx, path, key, at)
+	audit, _, err := filestore.OpenManifests(ctx, path, key, at)
 	require.NoError(t, err)
 	for i := range must(audit.Size(ctx))(t) {
 		body := must(audit.Body(ctx, i))(t)

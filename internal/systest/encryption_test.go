@@ -254,11 +254,11 @@ func TestKeyFits(t *testing.T) {
 	for _, bad := range [][]byte{{}, testKey(1)[:31], make([]byte, 32)} {
 		require.ErrorIs(t, errOf(Open(path, Options{Key: bad})), store.ErrInvalid)
 	}
-	_, _, err := filestore.OpenManifests(ctx, path)
+	_, _, err := filestore.OpenManifests(ctx, path, nil, "")
 	require.ErrorIs(t, err, store.ErrKey)
-	_, _, err = filestore.OpenManifestsKey(ctx, path, testKey(2), "")
+	_, _, err = filestore.OpenManifests(ctx, path, testKey(2), "")
 	require.ErrorIs(t, err, store.ErrKey)
-	l, _, err := filestore.OpenManifestsKey(ctx, path, testKey(1), "")
+	l, _, err := filestore.OpenManifests(ctx, path, testKey(1), "")
 	require.NoError(t, err)
 	size := must(l.Size(ctx))(t)
 	require.Len(t, must(l.Records(ctx, 0, size, false, 100))(t), int(size))
