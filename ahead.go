@@ -21,7 +21,7 @@ import (
 // Invariant: what was found for an artefact holds for the whole assembly (fresh, sweep). Each source is asked once, so
 // all stages see one state of it and the rounds of rescore end.
 //
-// Other sources may be a network, so only those of winners are asked. If one of them changed, the question is asked
+// Other sources may be a network, so only the sources of winners are asked. If one changed, the question is asked
 // once more in the same assembly (rescore).
 
 // aheadChunk bounds how many changed files are in memory at once.
@@ -162,7 +162,7 @@ func (a *assembling) crowded() bool {
 	return false
 }
 
-// note is what the manifest says of an assembly that had to do without something.
+// note returns the manifest's note on an assembly that had to do without something.
 func (a *assembling) note() string {
 	unprobed := ""
 	if a.unprobed > 0 {

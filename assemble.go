@@ -23,7 +23,7 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// The stages of an assembly. Data flows one way; each stage is one call and takes what the one before left in
+// The stages of an assembly. Data flows one way; each stage is one call and takes what the previous one left in
 // assembling:
 //
 //	ahead     files of the visible scopes that changed are fetched again, so that the index knows their words (ahead.go)
@@ -178,7 +178,7 @@ func (a *assembling) plan(ctx context.Context) (context.Context, error) {
 	return remote.WithPlan(ctx, p), nil
 }
 
-// askFor is what the store is asked for candidates.
+// askFor returns the query for candidates.
 func (a *assembling) askFor() (cq store.CandidateQuery, err error) {
 	preset, err := presetOf(a.q.Preset)
 	if err != nil {
@@ -323,7 +323,7 @@ func (a *assembling) pageIn(ctx context.Context) error {
 	return nil
 }
 
-// places gives the places of pages that were left out after they were loaded to those that were beyond the top K, until
+// places lets pages beyond the top K take the places of pages that were left out after they were loaded, until
 // all have a page or no page is left. It ends, because each round loads further pages.
 func (a *assembling) places(ctx context.Context) error {
 	for {

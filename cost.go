@@ -57,7 +57,7 @@ func (a *assembling) count(it *item, text string) int {
 	return count(render.Cost(p))
 }
 
-// shownAs is a page as the model will see it. It depends only on what is stored and on the leaf, so that a replay gives
+// shownAs is a page as the model will see it. It depends only on what is stored and on the leaf, so that a replay has
 // the same bytes. Steady does not: it is a hint for cache marks, which no text shows.
 func (a *assembling) shownAs(it *item, text string) rendering.Page {
 	return rendering.Page{Head: it.head, Ref: it.name, Text: text, Page: it.page, Form: it.form, Stale: it.stale, Steady: it.steady}

@@ -5,8 +5,8 @@
 // a gate or are held for review. A context is assembled under a token budget in four named steps of degradation. Every
 // read is recorded in an append-only, provable manifest.
 //
-// A process opens the file with Open and hands each agent a Scope. A Scope sees its own pages and those of its
-// ancestors, nothing else. The host writes through a plain Scope. Code that acts for a model gets a Scope that is
+// A process opens the file with Open and hands each agent a Scope. A Scope sees its own pages and its
+// ancestors' pages, nothing else. The host writes through a plain Scope. Code that acts for a model gets a Scope that is
 // Gated:
 //
 //	db, err := ctxpage.Open("agent.ctx", ctxpage.Options{})
@@ -161,7 +161,7 @@ func (db *DB) headOf(ctx context.Context, scopes store.Scopes, ref Ref) (*store.
 type Stats struct {
 	store.StoreStats
 	Table TableStats `json:"working_set"`
-	// Embedding is how far the vectors of Options.Embedder are made; nil: there is none.
+	// Embedding reports the progress of the vectors of Options.Embedder; nil: there is none.
 	Embedding *store.Embedding `json:"embedding,omitempty"`
 	Path      string           `json:"path"`
 }

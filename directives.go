@@ -27,7 +27,7 @@ import (
 // unchanged. So no step of any process is lost or judged on an old state; the lock only spares work. One lock serves
 // all scopes, because a step reads its ancestors; steps come at the pace of people typing.
 
-// Directives are what the user of a scope has decided: one premise and policies, see package directive. Only Step,
+// Directives holds the decisions of the user of a scope: one premise and policies, see package directive. Only Step,
 // Apply, Restore and Import change them; no page, model output or assembly does. The host vouches for them, so they
 // pass no gate. A change is durable when the call returns, makes a version of its own, and is in the manifest without
 // its content. Concurrent calls run one after the other, over all scopes of the database.
@@ -69,7 +69,7 @@ func (d *Directives) State(ctx context.Context) (out DirectiveState, err error) 
 // changes nothing writes nothing.
 //
 // Errors: ErrInvalid when an input that changes something is not UTF-8 or longer than MaxDirective, ErrReadOnly, and
-// those of a commit. The end of ctx ends the wait for other steps, not a commit that has started.
+// the errors of a commit. The end of ctx ends the wait for other steps, not a commit that has started.
 func (d *Directives) Step(ctx context.Context, input string, opts ...directive.Option) (out directive.Decision, err error) {
 	if err := d.s.hostOnly("Directives.Step"); err != nil {
 		return directive.Decision{}, err

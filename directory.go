@@ -15,7 +15,7 @@ import (
 
 // A recorded directory is one state row of its scope. The id of a file is the directory's prefix followed by its path
 // below Dir, with slashes; so two directories of one scope need different prefixes when they have files of the same
-// name. The row is what a refresh works from: it finds files that were added since, and knows which artefacts came from
+// name. A refresh works from the row: it finds files that were added since, and knows which artefacts came from
 // the directory by their id and source together.
 
 // Directory is a directory whose text files are artefacts of a scope. Scope.Refresh finds new, changed and vanished

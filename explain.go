@@ -14,7 +14,7 @@ import (
 )
 
 // What a past assembly was, from its leaf alone: the same bytes once more (Replay), why a page is in it (Why), how two
-// of them differ (Diff). A leaf names immutable page versions and the parameters of the assembly, so nothing that
+// assemblies differ (Diff). A leaf names immutable page versions and the parameters of the assembly, so nothing that
 // changed since changes the answers. What gc dropped is missing from a replay, which then says so; Why answers from the
 // leaf.
 

@@ -15,7 +15,7 @@ import (
 // Reads that hand out whole contents leave a leaf like any other read. An export writes the leaf of a batch before its
 // lines, so the audit never lacks what left the database; when writing the lines fails, it may name some that did not.
 
-// exportBatch is how many artefacts one leaf of an export names.
+// exportBatch bounds the artefacts that one leaf of an export names.
 const exportBatch = 500
 
 // Export writes the scope's own live artefacts as JSON, one per line, by id. Each batch is in the manifest before it is
@@ -118,7 +118,7 @@ func (ad *Admin) Export(ctx context.Context, w io.Writer, opts ExportOptions) (*
 
 // Import brings an export into the database. Only the operator can call it, and vouches for everything that the file
 // calls verified. See package portable. Options.State, Now, Rand and Counter are set by DB. The database keeps its id and
-// secret. To give a new one those of the export, so that its contexts are the same byte for byte, open it with
+// secret. To give a new one the identity of the export, so that its contexts are the same byte for byte, open it with
 // Options.Identity (ExportOf).
 func (ad *Admin) Import(ctx context.Context, r io.Reader, opts ImportOptions) (*portable.Imported, error) {
 	opts.State, opts.Now, opts.Rand, opts.Counter = StateKinds(), ad.db.opts.Clock, ad.db.opts.Rand, ad.db.opts.Counter

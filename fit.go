@@ -33,7 +33,7 @@ import (
 // in the order of their scores. Two other ways lost evidence on conversations: short pages first (recall .46 for .80 at
 // 512 tokens), and leaving out a better page to fill the last tokens with two others (.01 less).
 //
-// Extracts: chunks of documents leave the last quarter of the room to their extracts, so that more of them have a place
+// Extracts: chunks of documents leave the last quarter of the room to their extracts, so that more chunks have a place
 // (shortShare). Extracts everywhere lost the passage that answers too often. What room is left makes extracts whole again
 // before pages enter that match nothing of the question, such as recent ones (Unasked). Messages, facts and tool results are cut only
 // where nothing whole fits. In a session the shares of turns decide instead.
@@ -210,7 +210,7 @@ func (a *assembling) cutHistory(req *budget.Request, at []int) (kept []int, most
 	return kept, most
 }
 
-// foundBeside is what the question found beside the longest history that a limit holds. turns are places in at, newest first.
+// foundBeside counts the tokens of what the question found beside the longest history that fits a limit. turns are places in at, newest first.
 func (a *assembling) foundBeside(req *budget.Request, at, turns []int, limit int) (tokens int) {
 	for j, i := range at {
 		if it := a.ranked[i]; it.turn == nil && (it.scored.semantic > 0 || it.cand.Lexical.Score > 0) {
@@ -225,7 +225,7 @@ func (a *assembling) foundBeside(req *budget.Request, at, turns []int, limit int
 	return tokens
 }
 
-// historyShare is what the history may take: all, less what the question found, which takes a quarter at most. That is
+// historyShare returns the tokens that the history may take: all, less what the question found, which takes a quarter at most. That is
 // rounded up to an eighth of the limit: with each other share the history may begin with another turn.
 func historyShare(limit, found int) int {
 	step := limit / (2 * foundPart)
@@ -235,7 +235,7 @@ func historyShare(limit, found int) int {
 	return limit - min((found+step-1)/step, 2)*step
 }
 
-// turnGroup is what enters together: a turn with its calls, their results and all of its pages.
+// turnGroup has turns that enter together: a turn with its calls, their results and all of its pages.
 type turnGroup struct {
 	first  int // index of its first turn
 	tokens int
@@ -290,7 +290,7 @@ func (a *assembling) recount() (more bool) {
 	return more
 }
 
-// apportion gives each block its share of the tokens of the context, so that the shares add up. What pages cost before they
+// apportion sets the share of each block of the tokens of the context, so that the shares add up. What pages cost before they
 // stood together is a little more: each was counted apart.
 func (a *assembling) apportion() {
 	cost, costs, given := 0, 0, 0
@@ -305,7 +305,7 @@ func (a *assembling) apportion() {
 	}
 }
 
-// preamble is what the fixed beginning of a context costs.
+// preamble returns the tokens of the fixed beginning of a context.
 func (a *assembling) preamble() int {
 	db := a.s.db
 	if a.foreign {

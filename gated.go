@@ -12,7 +12,7 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// A gated handle is what a host gives to code that acts for a model. It reads what every handle of the scope reads. It
+// A host hands a gated handle to code that acts for a model. It reads what every handle of the scope reads. It
 // writes in one way: through a transaction of Begin or Resume, whose drafts are scratch until Commit passes the gate.
 // Every other write returns ErrGated, and so does a draft that claims what a model must not decide.
 //
@@ -24,7 +24,7 @@ import (
 //	WithOnStale(AllowStale), another actor's assembly    a draft answers for the context it was written from
 //	kind system; a role other than assistant             instructions, the user's words, results of tools
 //	provenance above validated; pins; a priority above   trust and protection are given, not claimed
-//	that of the kind
+//	the priority of the kind
 //	a source other than page:                            what the source says later passes no gate
 //	replacing what is pinned or trusted above validated  a verdict on a draft is no verdict on what it replaces
 

@@ -16,14 +16,14 @@ type GCOptions struct {
 	// KeepVersions keeps at least this many of the newest versions of each artefact, whatever their age, even of
 	// deleted artefacts. The newest version of a live artefact always stays.
 	KeepVersions int
-	// KeepFor is how long a version stays after it was replaced or deleted or, with Expired, after it expired; 0:
+	// KeepFor keeps a version for this time after it was replaced or deleted or, with Expired, after it expired; 0:
 	// 30 days, negative: no time.
 	KeepFor time.Duration
-	// KeepRecords is how many dropped versions of an artefact stay known one by one: History lists them, each with its
+	// KeepRecords bounds the dropped versions of an artefact that stay known one by one: History lists them, each with its
 	// digest. Of older ones only the number is known. Reading a dropped version is ErrGone in both cases. 0: four,
 	// negative: one.
 	KeepRecords int
-	// KeepNames is how many artefacts, the newest first, stay known after they were deleted and all their versions
+	// KeepNames bounds the artefacts, the newest first, that stay known after they were deleted and all their versions
 	// dropped. The others are forgotten: reading one is ErrNotFound, and an artefact put under its id begins with
 	// version 1. The manifest still names it. 0: 1024, negative: none.
 	KeepNames int
@@ -61,9 +61,9 @@ type GCOptions struct {
 //
 // GC works in commits of some hundred versions, each with its leaf in the manifest. If it crashes or is cancelled,
 // completed commits stay and the next run continues; the report says how far this one came. Readers and writers go on
-// meanwhile. The file does not shrink: later writes use the free space in it, and Compact gives it back to the disk.
+// meanwhile. The file does not shrink: later writes use the free space in it, and Compact returns it to the disk.
 //
-// Errors: ErrReadOnly (except for a dry run), ErrInvalid, ErrCorrupt when damage hides what is named, and those of a
+// Errors: ErrReadOnly (except for a dry run), ErrInvalid, ErrCorrupt when damage hides what is named, and the errors of a
 // commit.
 func (ad *Admin) GC(ctx context.Context, o GCOptions) (store.GCReport, error) {
 	if err := o.validate(); err != nil {

@@ -22,7 +22,7 @@ import (
 //
 // Only pages of provenance validated or above and the user's own turns count. Results of tools, drafts, imports that
 // nobody approved, summaries and stubs never do. A draft that passes is validated, unless it is derived from something
-// of a lower provenance, as every draft. The verdict's note names the pages, or the sentence that none of them has.
+// of a lower provenance, as every draft. The verdict's note names the pages, or the sentence that stands on no page.
 // docs/mcp.md has the rule in full.
 //
 // It is safe for concurrent use.
@@ -130,8 +130,8 @@ func (s *Scope) shown(ctx context.Context, trace string) (out []Block, err error
 	return out, nil
 }
 
-// readSet returns the leaves whose pages the context of a trace was made of: those of the trace itself, and, if drafts
-// were part of it, those of the context that the drafts were written from. For a transaction that read without an
+// readSet returns the leaves whose pages the context of a trace was made of: the leaves of the trace itself, and, if drafts
+// were part of it, the leaves of the context that the drafts were written from. For a transaction that read without an
 // assembly it returns its reads.
 func (s *Scope) readSet(ctx context.Context, trace string) (out []*manifest.Record, err error) {
 	seen := map[string]bool{}

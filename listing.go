@@ -18,14 +18,14 @@ import (
 //     listed twice, and none is missed that was there from start to end.
 //   - It serves no content and leaves no manifest, except Session.Turns.
 
-// part is what AtMost asks for.
+// part is the request of AtMost.
 type part struct {
 	limit  int
 	cursor string
 	next   *string
 }
 
-// listedAtOnce is how many items a sequence reads at a time.
+// listedAtOnce bounds the items that a sequence reads at a time.
 const listedAtOnce = 256
 
 // size returns how many items the part has at most.

@@ -27,7 +27,7 @@ import (
 
 // Open opens the database at path. It creates path, path-wal/, path-manifest/ and path.lock unless Options say
 // otherwise. The first process that opens a database owns its files and serves them to other processes of the same user at
-// path.sock. Those work as if the files were theirs, and when the owner ends, one of them takes its place. After an unclean
+// path.sock. Those work as if the files were theirs, and when the owner ends, another takes its place. After an unclean
 // end Open replays the log: every acknowledged commit is there, and no half of one. With Options.Store Open opens no file.
 //
 // Errors: ErrLocked, ErrNewerFormat, ErrCorrupt, ErrNotExist, ErrNotDatabase, ErrInvalid, or an error of the file

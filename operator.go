@@ -107,7 +107,7 @@ type Raised struct {
 
 const raiseAtOnce = 200 // artefacts of one commit
 
-// Raise gives artefacts a higher provenance: each gets a new version with the same text, whose leaf in the manifest says by whom and
+// Raise raises the provenance of artefacts: each gets a new version with the same text, whose leaf in the manifest says by whom and
 // why. Artefacts that have it already, and pages of the database's own, are left alone. Raising stops between two commits; a second
 // call continues.
 //
@@ -326,7 +326,7 @@ func (ad *Admin) Check(ctx context.Context, progress func(what string, done, tot
 	return append(rep.Problems, problems...), err
 }
 
-// Compact gives the free space of the file back to the disk: the rows go to a new file, which takes the place of the old
+// Compact returns the free space of the file to the disk: the rows go to a new file, which takes the place of the old
 // one. It takes the time and space of a copy; reads and writes go on, and a crash leaves one whole file. With dryRun it only
 // says how much. Errors: ErrReadOnly (except for a dry run), ErrNoSpace, ErrCorrupt.
 func (ad *Admin) Compact(ctx context.Context, dryRun bool, progress func(what string, done, total uint64)) (store.CompactReport, error) {
@@ -359,8 +359,8 @@ func (ad *Admin) Erase(ctx context.Context, req ops.Request) (*ops.Report, error
 	return eraseplan.Run(ctx, ad.db.store, &req)
 }
 
-// Erasures lists the erases that are finished, oldest first, so that ops.NewReceipt can make their receipts again: that of an
-// erase which was interrupted, and finished by a later open, was never made.
+// Erasures lists the erases that are finished, oldest first, so that ops.NewReceipt can make their receipts again. An
+// erase that was interrupted, and finished by a later open, has no receipt yet.
 func (ad *Admin) Erasures(ctx context.Context) ([]store.EraseReport, error) {
 	return eraseplan.Finished(ctx, ad.db.store)
 }
@@ -382,7 +382,7 @@ func (ad *Admin) Quotas() *ops.Quotas {
 }
 
 // RepeatErase erases what receipts say was erased after this database was copied: after a restore of an older backup.
-// Receipts that are in the audit already are skipped. Errors: ops.ErrReceipt for one that is not valid, and those of
+// Receipts that are in the audit already are skipped. Errors: ops.ErrReceipt for one that is not valid, and the errors of
 // Erase.
 func (ad *Admin) RepeatErase(ctx context.Context, receipts []*ops.Receipt, dryRun bool, progress func(what string, done, total uint64)) ([]*ops.Report, error) {
 	defer ad.db.swept(ctx)

@@ -15,7 +15,7 @@ import (
 )
 
 // The interfaces that a host implements are here, beside the options that name them: Counter and Source come from their packages;
-// Embedder, Evaluator and Summarizer are declared below. All of them are called concurrently and under no lock of the
+// Embedder, Evaluator and Summarizer are declared below. All are called concurrently and under no lock of the
 // database, so they may be slow, may be a network, and must not call the database.
 
 // Defaults of Options, GCOptions and Directory.
@@ -66,14 +66,14 @@ type Options struct {
 	Summarizer       Summarizer
 	SummarizeTimeout time.Duration
 	// AuditSync syncs the manifest of a read before the read returns. Without it manifests are written before the read returns
-	// and synced within 100 ms: a power cut may lose the last of them, a killed process does not.
+	// and synced within 100 ms: a power cut may lose the last manifests, a killed process does not.
 	AuditSync bool
 	// DigestQuestions makes the manifest of a search or an assembly keep only a salted digest of its question, which nobody
 	// can read. Without it the text is kept beside the leaf, where it can be erased. It does not change what was kept before.
 	DigestQuestions bool
 	// Clock and Rand are the only time and randomness in what the database stores, except for keys and nonces, which always
-	// come from crypto/rand; nil: those of the system. A Clock
-	// outside the years 1 to 9999 gives an *InvalidError.
+	// come from crypto/rand; nil: the system's. Open returns an *InvalidError
+	// for a Clock outside the years 1 to 9999.
 	Clock func() time.Time
 	Rand  io.Reader
 	// Logger gets recoveries and failures of background work; nil: they are not logged. Errors are returned, not
@@ -82,12 +82,12 @@ type Options struct {
 	// ReadOnly opens the files for reading. Nothing is written: no page is fetched again, and reads leave no manifest;
 	// the manifest that an Assembly or a Search carries says so (Record.ReadOnly).
 	ReadOnly bool
-	// Identity is the id and secret of a database that Open creates; zero: new ones. An import into a new file takes those of
-	// the export (ExportOf), because fences in contexts are made of them.
+	// Identity is the id and secret of a database that Open creates; zero: new ones. An import into a new file takes the identity of
+	// the export (ExportOf), because fences in contexts are made from it.
 	Identity store.Info
 	// Key encrypts the files: 32 random bytes; nil: they are not encrypted. A database stays as it was made: errors match
 	// ErrKey where the key does not fit, or is missing. Keyring, with ReadOnly, is the path of the keyring of
-	// a copy that has none beside it; "": that of the database with .keys behind it.
+	// a copy that has none beside it; "": the path of the database with .keys behind it.
 	// docs/encryption.md says what a key protects, and that nothing opens a database whose key or keyring is lost.
 	Key     []byte
 	Keyring string
@@ -99,9 +99,9 @@ type Options struct {
 	// Stop is called once, in its own goroutine, when another process asks this one to end while it owns the files (dbctl
 	// stop). It should have the database closed. nil: such requests are refused.
 	Stop func()
-	// LockTimeout is how long Open waits for another process that keeps the files to itself; 0: it does not wait.
+	// LockTimeout bounds the time for which Open waits for another process that keeps the files to itself; 0: it does not wait.
 	LockTimeout time.Duration
-	// AnswerTimeout is how long the process that owns the files may be silent, work under way excepted, before a call
+	// AnswerTimeout bounds the time for which the process that owns the files may be silent, work under way excepted, before a call
 	// fails; 0: 2 s. A machine under load needs more.
 	AnswerTimeout time.Duration
 	// Store holds the database instead of files at the path; the path is then only a name in errors and Stats. Open the
@@ -198,7 +198,7 @@ type Draft struct {
 	Trace        string
 	Writes       []Artefact
 	Deletes      []string
-	// Context is what the reads of Trace showed, in their order and form. Pages that gc took since are missing.
+	// Context has the pages that the reads of Trace showed, in their order and form. Pages that gc took since are missing.
 	Context []Block
 }
 

@@ -21,7 +21,7 @@ import (
 	"github.com/ctxpage/ctxpage/token"
 )
 
-// The room of the page. An artefact is what a caller puts; it is stored as pages, and a page version never changes. This
+// A caller puts an artefact; it is stored as pages, and a page version never changes. This
 // file has what happens to it in turn:
 //
 //	artefact → pages      content fetches the text of a source; makePut splits it, and counts, hashes and salts each page
@@ -261,7 +261,7 @@ func (v *Version) fillParts(h *store.Head, whole bool) {
 	v.Text = ""
 }
 
-// writeFetched commits what sources returned as the next versions of artefacts of one scope: all of them, or none.
+// writeFetched commits what sources returned as the next versions of artefacts of one scope: all, or none.
 func (db *DB) writeFetched(ctx context.Context, heads []*store.Head, fetched []freshness.Got) error {
 	id, err := db.newID()
 	if err != nil {

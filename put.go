@@ -23,7 +23,7 @@ import (
 //	makePut, asDraft, add      pages, digests; limits of the transaction; the version that it replaces
 //
 // Invariant: a transaction with a failed write commits nothing (whole). The caller meant all of its writes, and a part
-// of them can be wrong: an answer without its correction, a link without its target.
+// alone can be wrong: an answer without its correction, a link without its target.
 
 // whole refuses to commit a part of what was meant.
 func (tx *Txn) whole() error {

@@ -45,7 +45,7 @@ type Query struct {
 	// Text is the question. It finds pages and is not part of the context. Of a text above store.MaxQueryText, such as a
 	// pasted log, the search uses the beginning and the end; the manifest says so (Note) and keeps those.
 	Text string
-	// Budget is how many tokens the context may take, counted by Counter; Reserve of them stay free. 0 in a
+	// Budget limits the tokens of the context, counted by Counter; Reserve tokens stay free. 0 in a
 	// session with a window: the usable part of the window, which turns and found pages share.
 	Budget  int
 	Reserve int
@@ -146,7 +146,7 @@ func (q *Query) SetNames(floor, preset, overflow, charge string) (err error) {
 type Assembly struct {
 	Trace string `json:"trace"`
 	LSN   uint64 `json:"lsn"`
-	// Tier reports what was lost. Without Query.Ladder it counts the red and yellow pages (package triage): 1 all of them are in,
+	// Tier reports what was lost. Without Query.Ladder it counts the red and yellow pages (package triage): 1 all are in,
 	// whole; 2 all are in, some shortened; 3 some are left out; 4 what is protected does not fit. With it, it is the
 	// step that budget.Fit took.
 	Tier   budget.Tier `json:"tier"`
@@ -198,7 +198,7 @@ type LeftOut struct {
 	Err error `json:"-"`
 }
 
-// Text returns the context as plain text: a header and a fence for each page. One assembly always gives the same bytes.
+// Text returns the context as plain text: a header and a fence for each page. One assembly always has the same bytes.
 func (a *Assembly) Text() string { return a.text }
 
 // Messages returns the context as neutral messages, for render.OpenAI, render.Anthropic and render.Gemini.

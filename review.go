@@ -51,7 +51,7 @@ type Held struct {
 	Deletes     []string  `json:"deletes,omitempty"`
 	// Replaces names the current version of each artefact that an approval would overwrite. A decided batch has none.
 	Replaces []Ref `json:"replaces,omitempty"`
-	// Drops says for each of them what the new version would no longer have: its expiry, subject, tags, pin, metadata,
+	// Drops says for each what the new version would no longer have: its expiry, subject, tags, pin, metadata,
 	// source, group or lineage. Only Show fills it.
 	Drops []string `json:"drops,omitempty"`
 	// Stale names pages that the draft was written from, or supersedes, and that had changed when it was held. StaleNow

@@ -32,7 +32,7 @@ import (
 // caller may change it. What a chain does not contain is not found, so the visibility of scopes is decided in one
 // place, the store.Scopes that the handle was made with.
 
-// Scope is the handle of a scope. It reads its own pages and those of its ancestors, and writes its own. No method
+// Scope is the handle of a scope. It reads its own pages and its ancestors' pages, and writes its own. No method
 // takes a scope or an actor, so the holder of a handle cannot reach further. Put, Delete, Update, sessions and
 // directives belong to the host, who vouches for what it writes. Code that acts for a model gets a handle made with
 // Gated, which writes only through the commit gate. A Scope is safe for concurrent use and needs no closing.
@@ -142,7 +142,7 @@ func readOpts(opts []ReadOption) readOptions {
 	return o
 }
 
-// Get reads the current version of an artefact: the scope's own, or that of the nearest ancestor. If its source
+// Get reads the current version of an artefact: the scope's own, or the nearest ancestor's. If its source
 // changed, Get fetches it again first.
 //
 // Errors: ErrNotFound, ErrExpired, ErrDirty.
@@ -419,7 +419,7 @@ func (s *Scope) listNewest(ctx context.Context, q store.ScanQuery, cursor string
 	}
 }
 
-// newestPlace is where a listing by the newest goes on: behind the version of an id in the order that stood when it began.
+// newestPlace is the place from which a listing by the newest continues: behind the version of an id in the order that stood when it began.
 // What was replaced since has moved to the front, so it is looked for among the changes.
 type newestPlace struct {
 	from uint64 // the LSN at which the listing began

@@ -78,7 +78,7 @@ type LeftCount struct {
 // Hit.More. Pages whose source changed are fetched again.
 //
 // A page that cannot be checked or served, and one of two pages with the same text, is named in Left, and the next match
-// takes its place, up to MaxTopK. Expired pages and pages below provenance Tool, or that of WithFloor, are not served; what a filter (Where)
+// takes its place, up to MaxTopK. Expired pages and pages below provenance Tool, or below WithFloor, are not served; what a filter (Where)
 // excludes is not served and not named. No hits with a non-empty Left does not mean that nothing is known.
 func (s *Scope) Search(ctx context.Context, text string, limit int, opts ...ReadOption) (Found, error) {
 	return s.search(ctx, text, limit, readOpts(opts), nil)
@@ -269,7 +269,7 @@ const (
 
 // byStopWords scores pages by stop words if the question has no other words. The index keeps stop words only where they
 // are names or stand alone, so the newest pages that may be served are read, and the drafts of the transaction. Pages
-// that the index found stay ahead of them. Assemble does not ask for this: of a question like "what is it?" recency
+// that the index found stay ahead of them. Assemble does not ask for this: for a question like "what is it?", recency
 // says more than its words.
 func (a *assembling) byStopWords(ctx context.Context, q store.CandidateQuery, items []item) ([]item, error) {
 	terms := a.s.db.lexer.StopWords(a.q.Text)
@@ -341,7 +341,7 @@ func withNewest(items []item, pages []store.Candidate) []item {
 	return items
 }
 
-// worth is what a search orders pages by: their words, or words and meaning joined.
+// worth returns the score by which a search orders pages: by words, or by words and meaning joined.
 func (a *assembling) worth(it *item) float64 {
 	if a.embedder != "" {
 		return it.scored.semantic

@@ -80,8 +80,8 @@ func (c *Session) Inspect(ctx context.Context, turns ...string) (*session.Inspec
 	return conv.Inspect(ctx, turns...)
 }
 
-// Turns ranges over the turns of the session, whole, starting at a sequence number, whatever the window shows of them. Of AtMost
-// the limit applies. Expired turns are skipped. Turns that are appended before the loop ends are listed. Each part that is
+// Turns ranges over the turns of the session, whole, starting at a sequence number, whatever the window shows of them. The limit of AtMost
+// applies. Expired turns are skipped. Turns that are appended before the loop ends are listed. Each part that is
 // read is in the manifest as an export, even if the loop breaks before its end.
 func (c *Session) Turns(ctx context.Context, from int64, opts ...ReadOption) iter.Seq2[*Version, error] {
 	o, limit := readOpts(opts), listedAtOnce
@@ -183,7 +183,7 @@ func (c *Session) Pass(ctx context.Context, q session.PassQuery) (*session.Store
 }
 
 // Pin shows a turn whole, with its calls and results, whatever a pass or the watcher decides, until Unpin. ErrHeadroom
-// when the window cannot take it. A pin gives way to a newest turn that has no room beside it, and comes back later
+// when the window cannot take it. A pin yields to a newest turn that has no room beside it, and comes back later
 // (Append); session.WindowTurn.Why reports it meanwhile.
 func (c *Session) Pin(ctx context.Context, id string) error { return c.pin(ctx, id, true) }
 
@@ -198,7 +198,7 @@ func (c *Session) pin(ctx context.Context, id string, on bool) error {
 	return conv.Pin(ctx, c.s.actor, id, on)
 }
 
-// Passes lists all passes of the session, oldest first: those of the pager, the watcher and the backstop.
+// Passes lists all passes of the session, oldest first: of the pager, the watcher and the backstop.
 func (c *Session) Passes(ctx context.Context) ([]session.PassInfo, error) {
 	conv, err := c.conversation()
 	if err != nil {
@@ -243,7 +243,7 @@ func (c *Session) Watch(ctx context.Context) (*Watcher, error) {
 }
 
 // Events returns what happened, in order, whichever process did it. Nobody has to read it: events that find no room are
-// dropped and counted, and the manifest has all of them.
+// dropped and counted, and the manifest has all events.
 func (w *Watcher) Events() <-chan session.Event { return w.in.Events() }
 
 // Stats returns the limits, the phase and the counters of the watcher.

@@ -95,7 +95,7 @@ type txnOptions struct {
 }
 
 // WithID makes a transaction idempotent. Committed twice under one id, a ULID, it is applied once, and the second call
-// returns the first outcome. The database remembers the newest 10,000 ids for 7 days; an older used id gives
+// returns the first outcome. The database remembers the newest 10,000 ids for 7 days; an older used id returns
 // ErrTxnExpired.
 func WithID(id string) TxnOption {
 	return func(o *txnOptions) { o.id, o.err = parseBatchID(id) }
@@ -178,7 +178,7 @@ func (tx *Txn) ID() string { return tx.id.String() }
 // Trace returns the id that links the transaction's reads and its end in the manifest.
 func (tx *Txn) Trace() string { return tx.trace }
 
-// Done reports whether the transaction has ended. After a Commit that failed it tells whether another Commit may follow.
+// Done reports whether the transaction has ended. After a Commit that failed it reports whether another Commit may follow: false.
 func (tx *Txn) Done() bool {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()

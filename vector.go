@@ -32,7 +32,7 @@ const (
 	twoPassTexts  = 20  // texts that an assembly in two passes may have embedded, the question included
 )
 
-// near lets the store propose the pages nearest to the question beside those that words find. The error is that of the
+// near lets the store propose the pages nearest to the question beside those that words find. The error is the error of the
 // caller's context; a failing embedder is no error.
 func (a *assembling) near(ctx context.Context, q *store.CandidateQuery, preset triage.Preset) error {
 	if a.s.db.opts.Embedder == nil || len(a.q.Vector) == 0 && strings.TrimSpace(a.q.Text) == "" {
@@ -63,7 +63,7 @@ func (a *assembling) near(ctx context.Context, q *store.CandidateQuery, preset t
 	return nil
 }
 
-// byWords notes why the embedder takes no part. The error is that of the caller's context.
+// byWords notes why the embedder takes no part. It returns the error of the caller's context.
 func (a *assembling) byWords(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -75,7 +75,7 @@ func (a *assembling) byWords(ctx context.Context, err error) error {
 	return nil
 }
 
-// compare gives candidates the cosine of their vector and the question's. The error is that of the caller's context.
+// compare sets the cosines of candidates: of their vector and the question's. It returns the error of the caller's context.
 func (a *assembling) compare(ctx context.Context, preset triage.Preset, items []item) error {
 	if a.vector == nil {
 		return nil
@@ -100,8 +100,8 @@ func (a *assembling) compare(ctx context.Context, preset triage.Preset, items []
 }
 
 // comparable chooses the candidates worth a vector that have none: those on which triage has not decided, and of many those
-// with the best words. With a preset in two passes it takes those that recency and provenance keep, few enough that all of them
-// and the question can be embedded.
+// with the best words. With a preset in two passes it takes those that recency and provenance keep, few enough to embed all
+// and the question.
 func (a *assembling) comparable(preset triage.Preset, items []item) []int {
 	ids := triage.Shortlist(preset, a.triage(items))
 	limit := comparedPages * a.q.TopK
@@ -143,7 +143,7 @@ func (a *assembling) cosines(ctx context.Context, items []item, at []int, cosine
 	return err
 }
 
-// degraded is what the manifest says of a failed embedder. The words are ours: those of a server may quote the text
+// degraded returns what the manifest says of a failed embedder. The words are ours: a server's words may quote the text
 // that it was sent, and no content enters the audit.
 func (a *assembling) degraded() string {
 	kind := "failed"

@@ -57,7 +57,7 @@ func (a *assembling) candidates(ctx context.Context, q store.CandidateQuery) (er
 	})
 }
 
-// besideLarge asks for candidates again without large turns whose pages took the places of others. The pages of them that
+// besideLarge asks for candidates again without large turns whose pages took the places of others. Their pages that
 // are shown stay.
 func (a *assembling) besideLarge(ctx context.Context, conv *conversation.Conversation, q store.CandidateQuery) error {
 	large, kept := a.window.Crowding(a.cands.Hits, defaultTopK)

@@ -10,7 +10,7 @@
 //
 // # A premise or a policy
 //
-// A premise is what all answers start from: who reads, what it is about, in which tone. There is
+// All answers start from the premise: who reads, what it is about, in which tone. There is
 // one, it is prose, and it is changed as a whole. A policy is a yes or no to a named thing: a tool,
 // a library, an ingredient, a subject. There are many, and people and programs look each up by its
 // name. If a program must act on it, make it a policy. If only the model can act on it, and it
@@ -55,7 +55,7 @@
 //
 // [Join] returns the state that applies in a scope below others. [StepIn] judges a step in such a scope.
 //
-// # What is where
+// # Files
 //
 // state.go and policies.go are the state, grammar.go parses, step.go and prompts.go decide,
 // scope.go joins, wire.go is the wire form, compound.go splits several directives in one, suggest.go

@@ -6,7 +6,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/directivetext"
 )
 
-// verb is what a parsed directive asks for.
+// verb is the request of a parsed directive.
 type verb uint8
 
 const (

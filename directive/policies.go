@@ -10,7 +10,7 @@ import (
 // Invariants: no node is modified once a set holds it; the heights of two
 // siblings differ by at most one.
 //
-// What a change costs is what it copies, most of it the collector's: a node of 32
+// A change costs what it copies, most of it the collector's: a node of 32
 // bytes for each level, of 1,000 items 0.4 KB. Slices of slices were tried, two
 // levels of 64 (1.6 KB, twice as long) and three of 24 (0.8 KB, a third longer).
 type policySet struct {
@@ -90,7 +90,7 @@ func (s policySet) add(key string, polarity Polarity) (policySet, Polarity) {
 	return policySet{root, s.n + 1}, ""
 }
 
-// add gives no tree when it tells that key is in this one.
+// add returns no tree if it reports that the key is in this one.
 func (t *node) add(key string, polarity Polarity) (*node, Polarity) {
 	if t == nil {
 		return join(nil, &Policy{key, polarity}, nil), ""
@@ -121,7 +121,7 @@ func (s policySet) remove(key string) (policySet, Polarity) {
 	return policySet{root, s.n - 1}, had
 }
 
-// remove gives no tree when it tells that key is not in this one.
+// remove returns no tree if it reports that the key is not in this one.
 func (t *node) remove(key string) (*node, Polarity) {
 	if t == nil {
 		return nil, ""

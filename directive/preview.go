@@ -1,6 +1,6 @@
 package directive
 
-// Trial is what a step would do.
+// Trial is the result that a step would have.
 type Trial struct {
 	Decision      Decision
 	Before, After State

@@ -9,7 +9,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/directivetext"
 )
 
-// Polarity says whether an item is to be used or prohibited: "use", "prohibit", or "" for no policy.
+// Polarity is the decision about an item: "use", "prohibit", or "" for no policy.
 type Polarity string
 
 // The two polarities.
@@ -32,7 +32,7 @@ type State struct {
 	policies policySet
 }
 
-// NewState builds a state from texts, normalised like those of a directive. They are set in order, so of two items with
+// NewState builds a state from texts, normalised as Step does. They are set in order, so of two items with
 // the same key the later one counts. "" is no premise. A premise of white space only, an item that normalises to
 // nothing and an unknown polarity are errors (errState).
 func NewState(premise string, policies ...Policy) (State, error) {
@@ -65,7 +65,7 @@ func normalised(list []Policy) ([]Policy, error) {
 }
 
 // distinctSet makes a set of a list; it refuses items that normalise alike, for
-// the order of a JSON object says nothing about which of them was meant.
+// the order of a JSON object says nothing about which one was meant.
 func distinctSet(list []Policy) (policySet, error) {
 	keyed, err := normalised(list)
 	if err != nil {
@@ -92,7 +92,7 @@ func (s State) Policy(item string) Polarity { return s.policies.get(directivetex
 // Len is the number of policies.
 func (s State) Len() int { return s.policies.n }
 
-// Items returns the item keys in code point order: all of them, or those with
+// Items returns the item keys in code point order: all, or those with
 // one of the given polarities.
 func (s State) Items(only ...Polarity) []string {
 	items := make([]string, 0, s.Len())

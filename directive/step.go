@@ -6,7 +6,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/directivetext"
 )
 
-// Kind is what a step did.
+// Kind is the result of a step.
 type Kind uint8
 
 // The kinds of a decision.
@@ -40,7 +40,7 @@ type Decision struct {
 	Code string
 
 	// Repair lists directives of the strict grammar which, stepped in order with
-	// no question open, do what was asked. For a question it is what "yes" stands
+	// no question open, do what was asked. For a question it is the change that "yes" stands
 	// for. It is nil when only the user can supply what is missing.
 	Repair []string
 
@@ -127,7 +127,7 @@ type level struct {
 	own       Session
 }
 
-// holding is what holds for an item in a scope; scope is named when inherited.
+// holding is the rule for an item in a scope; scope is named when inherited.
 type holding struct {
 	polarity  Polarity
 	inherited bool

@@ -84,7 +84,7 @@ func appendComma(b []byte, i int) []byte {
 	return b
 }
 
-// ImportJSON reads a state. It normalises texts like those of a directive. It is strict: unknown, missing or repeated
+// ImportJSON reads a state. It normalises texts as Step does. It is strict: unknown, missing or repeated
 // keys, another version, a blank premise, an item without text, and two items with the same key are refused; ErrorCode
 // names the error. An open question is not part of a state, so importing a state drops it.
 func ImportJSON(data []byte) (State, error) {

@@ -26,7 +26,7 @@ type Audit interface {
 	// Leaf is leaf i. ErrNoLeaf.
 	Leaf(ctx context.Context, i uint64) (*manifest.Record, error)
 	// Records returns the leaves [from, min(to, Size)), the last first if reverse, at most limit
-	// of them. Fewer than limit means that there are no more. See the function Records.
+	// leaves. Fewer than limit means that there are no more. See the function Records.
 	Records(ctx context.Context, from, to uint64, reverse bool, limit int) ([]*manifest.Record, error)
 	// ByTrace is every leaf whose Trace or Parent is trace, in log order. ErrNoLeaf.
 	ByTrace(ctx context.Context, trace string) ([]*manifest.Record, error)
@@ -52,7 +52,7 @@ type Audit interface {
 	Verify(ctx context.Context, against *manifest.Head, progress func(done, total uint64)) (manifest.Verification, error)
 }
 
-// recordsAtOnce is how many leaves Records asks for at a time.
+// recordsAtOnce bounds the leaves that Records asks for at a time.
 const recordsAtOnce = 256
 
 // Records ranges over the leaves [from, min(to, Size)) of an audit, the last first if reverse.

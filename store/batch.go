@@ -10,7 +10,7 @@ import (
 	"github.com/ctxpage/ctxpage/manifest"
 )
 
-// Action is what a batch asks for.
+// Action is the request of a batch.
 type Action uint8
 
 // The actions.
@@ -109,7 +109,7 @@ type Batch struct {
 	Unknown []byte
 }
 
-// Status is how a batch ended.
+// Status is the end of a batch.
 type Status uint8
 
 // The outcomes.
@@ -126,7 +126,7 @@ func (s Status) String() string {
 	return fmt.Sprintf("status(%d)", uint8(s))
 }
 
-// Outcome is how a batch ended. A store remembers the newest 10,000 outcomes under the ids of their
+// Outcome is the result of a batch. A store remembers the newest 10,000 outcomes under the ids of their
 // batches, for 7 days.
 type Outcome struct {
 	Status  Status
@@ -149,7 +149,7 @@ type HeldBatch struct {
 	By      string
 	Note    string
 	Outcome Outcome
-	// Unknown holds fields that a later release stored, beside those of the batch.
+	// Unknown holds fields that a later release stored, beside the fields of the batch.
 	Unknown []byte
 }
 

@@ -31,10 +31,10 @@
 // count as repeats: a put of an artefact that is superseded, unless its text comes from a source;
 // and a put that supersedes an artefact that is current.
 //
-// In a new version, a page whose text equals that of the page in the same place keeps its number,
+// In a new version, a page whose text equals the text of the page in the same place keeps its number,
 // with three exceptions: the artefact was superseded, its group changed, or the index would find
 // the page differently. The index knows a page by the words and the group it was added
-// with. Groups are those of Artefact.Group. An artefact of several pages without a group gets one
+// with. Groups come from Artefact.Group. An artefact of several pages without a group gets one
 // of its own, named by a zero byte and the id.
 //
 // # What is current
@@ -63,7 +63,7 @@
 //
 // Hits are the K best pages by words (package lexical scores them, with Weights). To these come, whatever
 // their words: pinned, system and human-verified pages, the newest Recent pages, and the newest Newest
-// pages of each provenance and scope. Excluded counts the pages that each rule keeps out, and those of
+// pages of each provenance and scope. Excluded counts the pages that each rule keeps out, and pages of
 // superseded artefacts. It names at most 20 of those that match the words. It counts pages that are live
 // now, whatever AsOf and Mask say.
 //
@@ -132,7 +132,7 @@
 // Floor, before which nothing is kept. Otherwise the batch returns a ConflictError. A page that the
 // previous version also has, with the same salt and digest, keeps its number. A version that is
 // gone is carried in the batch of the next version that is not gone, and so under the same LSN. The
-// leaf is that of the import. A carried version is never a repeat.
+// leaf is the import's. A carried version is never a repeat.
 //
 // Batch.Hold with ActHold stores a held batch as another database had it, decided or not. It is not
 // judged.

@@ -20,7 +20,7 @@ type EmbedReport struct {
 	DryRun bool           `json:"dry_run,omitempty"`
 }
 
-// EmbeddedIn is what was made in one scope.
+// EmbeddedIn counts the vectors made in one scope.
 type EmbeddedIn struct {
 	Scope string `json:"scope"`
 	Pages int    `json:"pages"` // without a vector, before
@@ -33,7 +33,7 @@ type EmbedFailure struct {
 	Err string `json:"error"`
 }
 
-// Embedding is how far vectors are made in the background.
+// Embedding is the progress of the vectors made in the background.
 type Embedding struct {
 	Model   string `json:"model"`
 	Running bool   `json:"running,omitempty"`

@@ -75,7 +75,7 @@ type EraseReport struct {
 	// Backups are those named in the audit. They were made before the erase, so they still contain
 	// what was erased.
 	Backups []Backup `json:"backups,omitempty"`
-	// Numbers are those of the erased pages, and Batches the ids of the erased held batches, if the
+	// Numbers lists the numbers of the erased pages, and Batches the ids of the erased held batches, if the
 	// store is encrypted; the leaf does not have them. In an earlier backup the rows of these pages
 	// and batches no longer open, because their keys are destroyed, and so do not show their names.
 	// Numbers and Batches tell which erase took such a row.

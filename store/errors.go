@@ -44,7 +44,7 @@ var (
 // Putting and reading.
 var (
 	// ErrNotFound means that no live artefact of that name is visible from the scope. A page of
-	// another scope gives the same error, so that existence does not leak.
+	// another scope returns the same error, so that existence does not leak.
 	ErrNotFound = errors.New("ctxpage: not found")
 	// ErrGone means that the version existed and gc dropped it; the error names the version and the
 	// run. For verdicts of a session it means that they are no longer kept.
@@ -198,7 +198,7 @@ func InvalidMissing(cause error, field, got, expected string) error {
 }
 
 // FileRootError names a file that a source wants to read and that lies below none of the allowed
-// directories: those of Options.FileRoots and, with Options.RecordedRoots, of Admin.AddFileRoot.
+// directories: Options.FileRoots and, with Options.RecordedRoots, the directories of Admin.AddFileRoot.
 type FileRootError struct {
 	Path string
 }

@@ -24,7 +24,7 @@ const (
 type Filter struct {
 	// IDPrefix is the prefix of the id: at most MaxID bytes, compared byte for byte.
 	IDPrefix string `json:"id_prefix,omitempty"`
-	// TagsAny: at least one of these tags; TagsAll: every one of them. Tags are compared byte for
+	// TagsAny: at least one of these tags; TagsAll: all of these. Tags are compared byte for
 	// byte.
 	TagsAny []string `json:"tags_any,omitempty"`
 	TagsAll []string `json:"tags_all,omitempty"`
@@ -43,7 +43,7 @@ type Filter struct {
 	WrittenUntil time.Time `json:"written_until,omitzero"`
 }
 
-// Operator compares a metadata value with that of a Condition.
+// Operator compares a metadata value with the value of a Condition.
 type Operator string
 
 // The operators. Two decimal numbers are compared as numbers, anything else byte for byte, so that

@@ -22,7 +22,7 @@ type GCJob struct {
 	// Reviews, if not nil, lists decided held batches to drop. Nothing else is dropped, and batches
 	// that still await review are kept.
 	Reviews []ulid.ULID
-	// Models, if not nil, names the models whose vectors are kept; those of other models are
+	// Models, if not nil, names the models whose vectors are kept; vectors of other models are
 	// dropped. They are derived and can be made again. A job that is restricted to scopes drops
 	// none.
 	Models []string

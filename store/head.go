@@ -4,7 +4,7 @@ import (
 	"time"
 )
 
-// PageRow is what the store keeps of one page version.
+// PageRow is the store's record of one page version.
 type PageRow struct {
 	Num     uint64
 	Version uint32 // version of the artefact in which this content appeared
@@ -48,7 +48,7 @@ type Head struct {
 
 	Superseded string // id of the artefact that supersedes it; only in listings
 
-	// Unknown holds fields of this version that a later release stored, beside those of the
+	// Unknown holds fields of this version that a later release stored, beside the fields of the
 	// artefact.
 	Unknown []byte
 }

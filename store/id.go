@@ -21,7 +21,7 @@ func CheckClock(now time.Time) error {
 	return nil
 }
 
-// NewID makes an id that sorts by time. The caller gives the randomness, so that a test can repeat
+// NewID makes an id that sorts by time. The caller passes the randomness, so that a test can repeat
 // it. It fails if now is out of range (CheckClock) or rand fails.
 func NewID(now time.Time, rand io.Reader) (ulid.ULID, error) {
 	if err := CheckClock(now); err != nil {

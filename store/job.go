@@ -24,7 +24,7 @@ type Job struct {
 	Kind JobKind
 	Path string // backup
 	GC   *GCJob // gc plan, gc
-	// Erase is what an erase takes.
+	// Erase lists what an erase takes.
 	Erase *EraseJob
 }
 

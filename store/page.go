@@ -41,7 +41,7 @@ const (
 	DigestSaltSize = 16
 )
 
-// Kind says what an artefact is. It gives the defaults of class, provenance and priority.
+// Kind classifies an artefact. It sets the defaults of class, provenance and priority.
 type Kind uint8
 
 // The kinds. KindAuto picks message for an artefact with a role, chunk for one with a source, else
@@ -138,7 +138,7 @@ type ToolCall struct {
 	Arguments string `json:"arguments,omitempty"`
 }
 
-// Artefact is what a caller puts. It is stored as one or more pages.
+// Artefact is a unit of content that a caller puts. It is stored as one or more pages.
 type Artefact struct {
 	// ID is the caller's key, unique in its scope: 1 to 512 bytes of UTF-8 without control
 	// characters.
@@ -158,7 +158,7 @@ type Artefact struct {
 	Name       string     `json:"name,omitempty"`
 	ToolCalls  []ToolCall `json:"tool_calls,omitempty"`
 	ToolCallID string     `json:"tool_call_id,omitempty"`
-	// Source is where the text comes from, scheme first: "file:…", "page:…", or a scheme of
+	// Source names the origin of the text, scheme first: "file:…", "page:…", or a scheme of
 	// Options.Sources. The source is probed before the text is served; a change makes the artefact
 	// dirty.
 	Source string `json:"source,omitempty"`
@@ -166,7 +166,7 @@ type Artefact struct {
 	// the put; giving both is an error.
 	ExpiresAt time.Time     `json:"expires_at,omitzero"`
 	TTL       time.Duration `json:"ttl,omitempty"`
-	// CurrentAsOf is when the content was true; recency is measured from it. Zero means the time of
+	// CurrentAsOf is the time at which the content was true; recency is measured from it. Zero means the time of
 	// the put.
 	CurrentAsOf time.Time `json:"current_as_of,omitzero"`
 	Priority    Priority  `json:"priority,omitempty"`
@@ -177,7 +177,7 @@ type Artefact struct {
 	Seq     int64  `json:"seq,omitempty"`
 	Subject string `json:"subject,omitempty"` // the person or thing it is about
 	// DerivedFrom lists what the artefact was made from. Its trust is at most the lowest of theirs,
-	// and it becomes dirty when one of them changes, ends, or is superseded by another artefact.
+	// and it becomes dirty when one changes, ends, or is superseded by another artefact.
 	DerivedFrom []Ref    `json:"derived_from,omitempty"`
 	Supersedes  []string `json:"supersedes,omitempty"` // ids of the same scope that this one replaces
 	Pinned      bool     `json:"pinned,omitempty"`
@@ -189,7 +189,7 @@ type Artefact struct {
 	Unknown []byte `json:"unknown,omitempty"`
 }
 
-// RoleDeveloper is what some providers call the role system.
+// RoleDeveloper is the name that some providers use for the role system.
 const RoleDeveloper = "developer"
 
 // SpokenAs returns the role under which a message enters a window and a request.
@@ -220,7 +220,7 @@ func (a *Artefact) KindDefaults() {
 	}
 }
 
-// defaultProvenance is what a host-vouched write of a kind is worth (DESIGN: a user's words count
+// defaultProvenance returns the provenance of a host-vouched write of a kind (DESIGN: a user's words count
 // as chunk, an agent's as validated once somebody answers for them).
 func defaultProvenance(k Kind, role string) Provenance {
 	switch k {

@@ -73,9 +73,9 @@ type ScanPage struct {
 type ScopeInfo struct {
 	Name      string `json:"name"`
 	Artefacts int    `json:"artefacts"` // live ones
-	// Space is what its stored page versions take, by kind; nil unless ScanQuery.Space asks for it.
+	// Space counts its stored page versions, by kind; nil unless ScanQuery.Space asks for it.
 	Space []KindSpace `json:"space,omitempty"`
-	// Bodies is how many bytes the kept bodies of its audit leaves have; 0 unless ScanQuery.Space
+	// Bodies counts the bytes of the kept bodies of its audit leaves; 0 unless ScanQuery.Space
 	// asks for it.
 	Bodies int64 `json:"bodies,omitempty"`
 }

@@ -2,7 +2,7 @@ package store
 
 // StateRow is a row of state that travels with a batch. In a batch a nil Value deletes the row, and
 // LSN is ignored; a row that is read has the LSN of the commit that last wrote it. If the file
-// does not record it, the row has LSN 1, which is above 0 (absent) and below that of every later
+// does not record it, the row has LSN 1, which is above 0 (absent) and below the LSN of every later
 // write.
 type StateRow struct {
 	Key   string
@@ -18,7 +18,7 @@ type StatePre struct {
 	LSN uint64
 }
 
-// StateKind is what a store must know of the state rows under a prefix. The pipeline writes those
+// StateKind tells a store about the state rows under a prefix. The pipeline writes those
 // rows and registers their kinds when it opens a store; the store does not know their formats.
 type StateKind struct {
 	Prefix string

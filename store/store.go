@@ -106,7 +106,7 @@ type Store interface {
 	Close() error
 }
 
-// Mark is how far readers have come.
+// Mark is the state that readers have reached.
 type Mark struct {
 	LSN uint64 // newest commit that readers see
 	// Heard is the last time at which readers are known to have seen every answered commit; zero:
@@ -179,7 +179,7 @@ type Located struct {
 	ByID    string // id of the artefact that superseded it; "": none
 }
 
-// Changes are what commits changed.
+// Changes lists what commits changed.
 type Changes struct {
 	LSN   uint64   // pass it to the next call
 	Ended []uint64 // numbers of page versions that are no longer current, in no order

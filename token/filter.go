@@ -7,8 +7,8 @@ import "unicode/utf8"
 // token are in one block of 64 bytes, a line of the processor's cache.
 type filter string
 
-// Bits of the filter for each token, and how many of them a token sets. A wrong answer about a short string counts more, because
-// it comes back more often in a text. For characters outside ASCII, and bytes of them, there are far more strings than tokens,
+// Bits of the filter for each token, and how many bits a token sets. A wrong answer about a short string counts more, because
+// it comes back more often in a text. For characters outside ASCII, and their bytes, there are far more strings than tokens,
 // and in a text of a rare script they are all there is.
 const (
 	block        = 64
@@ -45,7 +45,7 @@ func (f filter) has(s string, h sum) bool {
 }
 
 // place returns where the block of a hash begins in a filter of that size. The high bits of x select the first bit of the
-// block, those of x times spread the next.
+// block, the bits of x times spread the next.
 func (h sum) place(size int) (x uint64, at int) {
 	x = uint64(h) ^ uint64(h)>>32
 	x *= 0xd6e8feb86659fd93
