@@ -83,11 +83,7 @@ func (s *Scope) exportBatch(ctx context.Context, cursor string) (out []*Version,
 		if err != nil {
 			return nil, nil, "", err
 		}
-		for _, p := range v.Pages {
-			leaf.Pages = append(leaf.Pages, manifest.Page{Num: p.Num, Version: v.Version, Tokens: p.Tokens})
-			leaf.Tokens += p.Tokens
-		}
-		leaf.LSN = max(leaf.LSN, v.LSN)
+		v.exported(leaf)
 		out = append(out, v)
 	}
 	return out, leaf, next, nil

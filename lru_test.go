@@ -40,32 +40,33 @@ type (
 )
 
 const (
-	CheckAlways      = 0
-	DefaultKeepFor   = defaultKeepFor
-	DefaultMaxFile   = defaultMaxFile
-	ReservedPrefix   = store.ReservedPrefix
-	DirectivesID     = directivelog.PageID
-	HoldStale        = store.HoldStale
-	FailStale        = store.FailStale
-	AllowStale       = store.AllowStale
-	KindAuto         = store.KindAuto
-	KindSystem       = store.KindSystem
-	KindFact         = store.KindFact
-	KindMessage      = store.KindMessage
-	KindChunk        = store.KindChunk
-	KindTool         = store.KindTool
-	KindSummary      = store.KindSummary
-	KindScratch      = store.KindScratch
-	HumanVerified    = store.HumanVerified
-	Chunk            = store.Chunk
-	Validated        = store.Validated
-	Tool             = store.Tool
-	Scratch          = store.Scratch
-	PriorityAuto     = store.PriorityAuto
-	PriorityLow      = store.PriorityLow
-	PriorityMedium   = store.PriorityMedium
-	PriorityHigh     = store.PriorityHigh
-	PriorityCritical = store.PriorityCritical
+	ReasonStaleContext = store.ReasonStaleContext
+	CheckAlways        = 0
+	DefaultKeepFor     = defaultKeepFor
+	DefaultMaxFile     = defaultMaxFile
+	ReservedPrefix     = store.ReservedPrefix
+	DirectivesID       = directivelog.PageID
+	HoldStale          = store.HoldStale
+	FailStale          = store.FailStale
+	AllowStale         = store.AllowStale
+	KindAuto           = store.KindAuto
+	KindSystem         = store.KindSystem
+	KindFact           = store.KindFact
+	KindMessage        = store.KindMessage
+	KindChunk          = store.KindChunk
+	KindTool           = store.KindTool
+	KindSummary        = store.KindSummary
+	KindScratch        = store.KindScratch
+	HumanVerified      = store.HumanVerified
+	Chunk              = store.Chunk
+	Validated          = store.Validated
+	Tool               = store.Tool
+	Scratch            = store.Scratch
+	PriorityAuto       = store.PriorityAuto
+	PriorityLow        = store.PriorityLow
+	PriorityMedium     = store.PriorityMedium
+	PriorityHigh       = store.PriorityHigh
+	PriorityCritical   = store.PriorityCritical
 )
 
 var (

@@ -41,23 +41,29 @@ func (ad *Admin) PutVerified(ctx context.Context, scope, by string, a Artefact) 
 		return Ref{}, err
 	}
 	put.Artefact.Provenance = store.HumanVerified
-	return ad.db.commitOne(ctx, tx, put, manifest.Record{Type: manifest.TypeCommit, By: by, Reason: "human-verified"})
-}
-
-// commitOne commits one put with a leaf that says on whose authority.
-func (db *DB) commitOne(ctx context.Context, tx *Txn, put store.Put, leaf manifest.Record) (Ref, error) {
-	if err := tx.add(ctx, put); err != nil {
+	refs, err := tx.vouch(ctx, manifest.Record{Type: manifest.TypeCommit, By: by, Reason: "human-verified"}, put)
+	if err != nil {
 		return Ref{}, err
 	}
+	return refs[0], nil
+}
+
+// vouch commits puts with a leaf that says on whose authority.
+func (tx *Txn) vouch(ctx context.Context, leaf manifest.Record, puts ...store.Put) ([]Ref, error) {
+	for _, p := range puts {
+		if err := tx.add(ctx, p); err != nil {
+			return nil, err
+		}
+	}
 	if err := tx.whole(); err != nil {
-		return Ref{}, err
+		return nil, err
 	}
 	b := tx.batch()
 	b.OnStale, b.Leaf = store.AllowStale, leaf
 	if err := tx.finish(ctx, b); err != nil {
-		return Ref{}, err
+		return nil, err
 	}
-	return tx.out.Refs[0], nil
+	return tx.out.Refs, nil
 }
 
 // Promote copies an artefact to an ancestor of its scope, where siblings can see it. The copy keeps its provenance. It
@@ -84,7 +90,11 @@ func (ad *Admin) Promote(ctx context.Context, ref Ref, to, by string) (Ref, erro
 	if err != nil {
 		return Ref{}, err
 	}
-	return ad.db.commitOne(ctx, tx, put, manifest.Record{Type: manifest.TypePromote, By: by, Reason: eraseplan.PromotedFrom + v.Ref.String()})
+	refs, err := tx.vouch(ctx, manifest.Record{Type: manifest.TypePromote, By: by, Reason: eraseplan.PromotedFrom + v.Ref.String()}, put)
+	if err != nil {
+		return Ref{}, err
+	}
+	return refs[0], nil
 }
 
 // Raise names artefacts of one scope and the provenance that they get.
@@ -173,6 +183,7 @@ func (s *Scope) raise(ctx context.Context, r Raise, list []*Version, out *Raised
 	if err != nil {
 		return err
 	}
+	var puts []store.Put
 	for _, v := range list {
 		v, _, err := s.db.read(ctx, s.chain[:1], v.Ref)
 		if err != nil {
@@ -181,21 +192,15 @@ func (s *Scope) raise(ctx context.Context, r Raise, list []*Version, out *Raised
 		a := v.Artefact
 		a.Provenance = r.To
 		put, err := s.db.makePut(a, v.src.Source)
-		if err == nil {
-			err = tx.add(ctx, put)
-		}
 		if err != nil {
 			return err
 		}
+		puts = append(puts, put)
 		set(&tx.expect, v.ID, v.LSN)
 	}
-	b := tx.batch()
-	b.OnStale, b.Leaf = store.AllowStale, manifest.Record{Type: manifest.TypeCommit, By: r.By, Note: r.Why, Reason: "raised to " + r.To.String()}
-	if err := tx.finish(ctx, b); err != nil {
-		return err
-	}
-	out.Refs = append(out.Refs, tx.out.Refs...)
-	return nil
+	refs, err := tx.vouch(ctx, manifest.Record{Type: manifest.TypeCommit, By: r.By, Note: r.Why, Reason: "raised to " + r.To.String()}, puts...)
+	out.Refs = append(out.Refs, refs...)
+	return err
 }
 
 // Scopes ranges over the scopes that were written to, by name; AtMost applies. Scopes whose names gc dropped are not

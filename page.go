@@ -244,6 +244,26 @@ func (v *Version) fill(h *store.Head) {
 	}
 }
 
+// draftOf describes a put that has no version yet.
+func draftOf(p *store.Put, scope, actor string) *Version {
+	v := versionOf(&store.Head{Artefact: p.Artefact, Scope: scope, Actor: actor, PartBytes: p.PartBytes})
+	for i, np := range p.Pages {
+		v.Text += np.Text
+		v.Tokens += np.Tokens
+		v.Pages = append(v.Pages, Page{Ref: Ref{Scope: scope, ID: v.ID, Page: i + 1}, Tokens: np.Tokens, Digest: np.Digest, Text: np.Text})
+	}
+	return v
+}
+
+// exported adds a version to the leaf of the export that hands it out.
+func (v *Version) exported(leaf *manifest.Record) {
+	for _, p := range v.Pages {
+		leaf.Pages = append(leaf.Pages, manifest.Page{Num: p.Num, Version: v.Version, Tokens: p.Tokens})
+		leaf.Tokens += p.Tokens
+	}
+	leaf.LSN = max(leaf.LSN, v.LSN)
+}
+
 // head is the stored head that the version was copied from; nil for a version of the caller's own.
 func (v *Version) head() *store.Head { return v.src }
 

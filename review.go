@@ -161,18 +161,12 @@ func heldOf(h *store.HeldBatch, texts bool) Held {
 	}
 	out.LookAlikes = gate.LookAlikes([2]string{"scope", out.Scope}, [2]string{"actor", out.Actor}, [2]string{"judge", out.By}, [2]string{"reviewer", out.DecidedBy})
 	for i := range h.Batch.Puts {
-		p := &h.Batch.Puts[i]
-		v := versionOf(&store.Head{Artefact: p.Artefact, Scope: h.Batch.Scope, Actor: h.Batch.Actor, PartBytes: p.PartBytes})
-		var text strings.Builder
-		for j, np := range p.Pages {
-			v.Tokens += np.Tokens
-			v.Pages = append(v.Pages, Page{Ref: Ref{Scope: h.Batch.Scope, ID: v.ID, Page: j + 1}, Tokens: np.Tokens, Digest: np.Digest})
-			if texts {
-				v.Pages[j].Text = np.Text
-				text.WriteString(np.Text)
+		v := draftOf(&h.Batch.Puts[i], h.Batch.Scope, h.Batch.Actor)
+		for j := range v.Pages {
+			if !texts {
+				v.Text, v.Pages[j].Text = "", ""
 			}
 		}
-		v.Text = text.String()
 		out.Writes = append(out.Writes, *v)
 	}
 	return out

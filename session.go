@@ -113,11 +113,7 @@ func (c *Session) turns(ctx context.Context, from int64, limit int) ([]*Version,
 		if out[i], err = c.s.db.version(ctx, c.s.chain[:1], l); err != nil {
 			return nil, err
 		}
-		for _, p := range out[i].Pages {
-			leaf.Pages = append(leaf.Pages, manifest.Page{Num: p.Num, Version: out[i].Version, Tokens: p.Tokens})
-			leaf.Tokens += p.Tokens
-		}
-		leaf.LSN = max(leaf.LSN, out[i].LSN)
+		out[i].exported(leaf)
 	}
 	return out, c.s.emit(ctx, leaf)
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/ctxpage/ctxpage/internal/format"
@@ -35,12 +34,11 @@ import (
 // Every end of a speculative transaction leaves a leaf in the manifest, linked by the trace of the assembly it came from;
 // an Update leaves one when it commits or conflicts.
 
-// The reasons for which a commit is held (HeldError.Reason).
+// The reasons for which a commit is held (HeldError.Reason), beside store.ReasonStaleContext.
 const (
 	ReasonNoVerdict     = "no verdict"
 	ReasonSelfCertified = "self-certified"
 	ReasonLowConfidence = "confidence below the gate"
-	ReasonStaleContext  = store.ReasonStaleContext
 )
 
 // Txn is a transaction. Its methods lock, so several goroutines may share it.
@@ -178,7 +176,7 @@ func (tx *Txn) ID() string { return tx.id.String() }
 // Trace returns the id that links the transaction's reads and its end in the manifest.
 func (tx *Txn) Trace() string { return tx.trace }
 
-// Done reports whether the transaction has ended. After a Commit that failed it reports whether another Commit may follow: false.
+// Done reports whether the transaction has ended. After a Commit that failed, false means that another Commit may follow.
 func (tx *Txn) Done() bool {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
@@ -232,16 +230,8 @@ func (tx *Txn) Get(ctx context.Context, id string, opts ...ReadOption) (*Version
 
 // own shows a write of the transaction itself.
 func (tx *Txn) own(w *store.Put) *Version {
-	h := &store.Head{Artefact: w.Artefact, Scope: tx.s.name, Actor: tx.s.actor, PartBytes: w.PartBytes}
-	v := versionOf(h)
-	var text strings.Builder
-	for i, p := range w.Pages {
-		text.WriteString(p.Text)
-		v.Tokens += p.Tokens
-		v.Pages = append(v.Pages, Page{Ref: Ref{Scope: tx.s.name, ID: v.ID, Page: i + 1}, Tokens: p.Tokens, Digest: p.Digest, Text: p.Text})
-	}
-	v.Text = text.String()
-	v.fillParts(h, true)
+	v := draftOf(w, tx.s.name, tx.s.actor)
+	v.fillParts(v.head(), true)
 	return v
 }
 

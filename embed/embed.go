@@ -298,7 +298,7 @@ func (c *Client) post(ctx context.Context, body []byte, n int) (vecs [][]float32
 		after, _ = deadline.RetryAfter(res.Header.Get("Retry-After"), c.now())
 		return nil, after, c.refused(res.StatusCode, b)
 	case len(b) > maxAnswer:
-		return nil, 0, c.fault(0, fmt.Errorf("%w: more than %d bytes", ErrAnswer, maxAnswer))
+		return nil, 0, c.fault(0, fmt.Errorf("%w: more than %d bytes", errAnswer, maxAnswer))
 	}
 	vecs, err = decode(b, n)
 	if err == nil {
@@ -314,11 +314,11 @@ func (c *Client) post(ctx context.Context, body []byte, n int) (vecs [][]float32
 func (c *Client) sameWidth(vecs [][]float32) error {
 	for i, v := range vecs {
 		if c.opts.Dimensions > 0 && len(v) != c.opts.Dimensions {
-			return fmt.Errorf("%w: a vector of %d numbers, expected the %d of Options.Dimensions", ErrAnswer, len(v), c.opts.Dimensions)
+			return fmt.Errorf("%w: a vector of %d numbers, expected the %d of Options.Dimensions", errAnswer, len(v), c.opts.Dimensions)
 		}
 		c.width.CompareAndSwap(0, int64(len(v)))
 		if w := c.width.Load(); int64(len(v)) != w {
-			return fmt.Errorf("%w: vector %d has %d numbers, expected %d as all before; does another model answer?", ErrAnswer, i, len(v), w)
+			return fmt.Errorf("%w: vector %d has %d numbers, expected %d as all before; does another model answer?", errAnswer, i, len(v), w)
 		}
 	}
 	return nil

@@ -198,7 +198,7 @@ func TestNoRetry(t *testing.T) {
 		e := newEndpoint(t, Options{})
 		e.before = fail(c.code, c.header, `{"error":{"message":"no"}}`)
 		_, err := e.c.Embed(t.Context(), []string{"a"})
-		require.ErrorIs(t, err, ErrRefused, name)
+		require.ErrorIs(t, err, errRefused, name)
 		require.Equal(t, c.calls, e.c.Stats().Calls, name)
 	}
 }
@@ -253,7 +253,7 @@ func TestAnswers(t *testing.T) {
 		e := newEndpoint(t, Options{})
 		e.before = fail(200, "", body)
 		_, err := e.c.Embed(t.Context(), []string{"a", "b"})
-		require.ErrorIs(t, err, ErrAnswer, name)
+		require.ErrorIs(t, err, errAnswer, name)
 		require.EqualValues(t, 1, e.c.Stats().Calls, "%s: a wrong answer is not asked for again", name)
 		require.Zero(t, e.c.cache.bytes, "%s: nor kept", name)
 	}
@@ -308,7 +308,7 @@ func TestKeyIsNotCarriedOn(t *testing.T) {
 			return true
 		}
 		_, err := e.c.Embed(t.Context(), []string{"a"})
-		require.ErrorIs(t, err, ErrRefused)
+		require.ErrorIs(t, err, errRefused)
 		require.ErrorContains(t, err, "redirects are not followed")
 	}
 	require.Zero(t, there.Load())
@@ -389,7 +389,7 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		vecs, err := decode(b, 2)
 		if err != nil {
-			require.ErrorIs(t, err, ErrAnswer)
+			require.ErrorIs(t, err, errAnswer)
 			return
 		}
 		require.Len(t, vecs, 2)

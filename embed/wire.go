@@ -18,12 +18,12 @@ import (
 
 // Why an endpoint gave no vectors; every *Error matches one of these, a network error, or the end of the context.
 var (
-	// ErrRefused means that the endpoint answered with a status other than 200. Error.Message has its
+	// errRefused means that the endpoint answered with a status other than 200. Error.Message has its
 	// message.
-	ErrRefused = errors.New("refused")
-	// ErrAnswer means that the answer does not fit the request: a wrong number, length or order of vectors, or numbers
+	errRefused = errors.New("refused")
+	// errAnswer means that the answer does not fit the request: a wrong number, length or order of vectors, or numbers
 	// that are not finite.
-	ErrAnswer = errors.New("answered wrongly")
+	errAnswer = errors.New("answered wrongly")
 )
 
 // maxAnswer bounds an answer: 64 vectors of 16,384 numbers of 20 digits are a third of it.
@@ -72,7 +72,7 @@ func (c *Client) lost(ctx context.Context, err error) error {
 }
 
 func (c *Client) refused(status int, body []byte) error {
-	e := c.fault(status, ErrRefused)
+	e := c.fault(status, errRefused)
 	e.retry = deadline.Retryable(status)
 	e.Message = c.message(body)
 	if status >= 300 && status < 400 {
@@ -179,20 +179,20 @@ func (v *vector) UnmarshalJSON(b []byte) error {
 func decode(b []byte, n int) ([][]float32, error) {
 	var r response
 	if err := json.Unmarshal(b, &r); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrAnswer, err)
+		return nil, fmt.Errorf("%w: %w", errAnswer, err)
 	}
 	if len(r.Data) != n {
-		return nil, fmt.Errorf("%w: %d vectors for %d texts", ErrAnswer, len(r.Data), n)
+		return nil, fmt.Errorf("%w: %d vectors for %d texts", errAnswer, len(r.Data), n)
 	}
 	out := make([][]float32, n)
 	for _, d := range r.Data {
 		switch {
 		case d.Index == nil || *d.Index < 0 || *d.Index >= n:
-			return nil, fmt.Errorf("%w: a vector without an index, or one outside 0 to %d", ErrAnswer, n-1)
+			return nil, fmt.Errorf("%w: a vector without an index, or one outside 0 to %d", errAnswer, n-1)
 		case out[*d.Index] != nil:
-			return nil, fmt.Errorf("%w: two vectors for text %d", ErrAnswer, *d.Index)
+			return nil, fmt.Errorf("%w: two vectors for text %d", errAnswer, *d.Index)
 		case len(d.Embedding) == 0:
-			return nil, fmt.Errorf("%w: no vector for text %d", ErrAnswer, *d.Index)
+			return nil, fmt.Errorf("%w: no vector for text %d", errAnswer, *d.Index)
 		}
 		out[*d.Index] = d.Embedding
 	}

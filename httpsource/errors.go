@@ -26,8 +26,8 @@ var (
 	// errRedirect means that the server redirected too often, in a circle, or to a place where a redirect
 	// may not lead.
 	errRedirect = errors.New("redirect not followed")
-	// ErrAddress means that a name or a redirect led to a loopback, private or otherwise special address.
-	ErrAddress = errors.New("address not allowed")
+	// errAddress means that a name or a redirect led to a loopback, private or otherwise special address.
+	errAddress = errors.New("address not allowed")
 )
 
 // Error says what was requested, what was answered and what was expected. It contains no header and

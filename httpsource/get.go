@@ -145,11 +145,11 @@ func (c *Client) header(req *http.Request, h *hop, have stamp) {
 
 // transient marks a failed connection as one that may pass, unless we ended it ourselves.
 func (c *Client) transient(ctx context.Context, err error) error {
-	if op := (*net.OpError)(nil); errors.Is(err, ErrAddress) && errors.As(err, &op) {
+	if op := (*net.OpError)(nil); errors.Is(err, errAddress) && errors.As(err, &op) {
 		return op.Err // what a name resolves to inside is nobody's business
 	}
 	var cert *tls.CertificateVerificationError
-	if ctx.Err() != nil || errors.Is(err, ErrAddress) || errors.As(err, &cert) {
+	if ctx.Err() != nil || errors.Is(err, errAddress) || errors.As(err, &cert) {
 		return err
 	}
 	return &busy{error: err}

@@ -107,7 +107,7 @@ type control func(ctx context.Context, network, address string, _ syscall.RawCon
 func refuseSpecial(_ context.Context, _, address string, _ syscall.RawConn) error {
 	ap, err := netip.ParseAddrPort(address)
 	if err != nil || isSpecial(ap.Addr()) {
-		return expected(ErrAddress, "the host is not on the public internet; the operator can allow it in Options.PrivateHosts")
+		return expected(errAddress, "the host is not on the public internet; the operator can allow it in Options.PrivateHosts")
 	}
 	return nil
 }
@@ -117,7 +117,7 @@ func refuseMetadata(listed []string) control {
 	return func(_ context.Context, _, address string, _ syscall.RawConn) error {
 		ap, err := netip.ParseAddrPort(address)
 		if err != nil || isMetadata(ap.Addr()) && !slices.Contains(listed, unzoned(ap.Addr()).String()) {
-			return expected(ErrAddress, "the host has a link-local or metadata address; the operator can allow it by writing that very address in Options.PrivateHosts")
+			return expected(errAddress, "the host has a link-local or metadata address; the operator can allow it by writing that very address in Options.PrivateHosts")
 		}
 		return nil
 	}

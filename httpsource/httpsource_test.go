@@ -495,13 +495,13 @@ func TestInside(t *testing.T) {
 	}
 	for _, url := range []string{inner.URL, "http://localhost:" + port, "http://[::ffff:127.0.0.1]:" + port, "http://[::ffff:7f00:1]:" + port, outer.URL} {
 		err := fetch(url)
-		require.ErrorIs(t, err, ErrAddress, url)
+		require.ErrorIs(t, err, errAddress, url)
 		require.Contains(t, err.Error(), "Options.PrivateHosts", "it says who can allow it")
 	}
 	err := fetch("http://localhost:" + port)
 	require.NotContains(t, err.Error(), "127.0.0.1", "what a name resolves to inside is not told")
-	require.ErrorIs(t, fetch(away.URL, "127.0.0.1"), ErrAddress, "a redirect to a host that is not listed")
-	require.ErrorIs(t, fetch(inner.URL, "example.com"), ErrAddress)
+	require.ErrorIs(t, fetch(away.URL, "127.0.0.1"), errAddress, "a redirect to a host that is not listed")
+	require.ErrorIs(t, fetch(inner.URL, "example.com"), errAddress)
 	require.Zero(t, inner.asked.Load())
 	// Connections of a listed host are not taken over by one that is not.
 	c, err := New(Options{PrivateHosts: []string{"127.0.0.1"}})
@@ -510,7 +510,7 @@ func TestInside(t *testing.T) {
 	_, err = c.Source("http").Fetch(t.Context(), inner.key("/"))
 	require.NoError(t, err)
 	_, err = c.Source("http").Fetch(t.Context(), away.key("/"))
-	require.ErrorIs(t, err, ErrAddress)
+	require.ErrorIs(t, err, errAddress)
 	require.EqualValues(t, 1, inner.asked.Load())
 	// The negative controls: whoever is listed is reached.
 	for _, ok := range [][2]string{
@@ -529,7 +529,7 @@ func TestMetadata(t *testing.T) {
 			c, err := New(Options{PrivateHosts: private, Retries: -1})
 			require.NoError(t, err)
 			_, err = c.Source("http").Fetch(t.Context(), "//"+host+"/latest/meta-data/")
-			require.ErrorIs(t, err, ErrAddress, "%s %v", host, private)
+			require.ErrorIs(t, err, errAddress, "%s %v", host, private)
 		}
 	}
 	ask := refuseMetadata([]string{"*", "169.254.169.254"})
@@ -537,9 +537,9 @@ func TestMetadata(t *testing.T) {
 	require.NoError(t, ask(t.Context(), "tcp", "10.0.0.1:80", nil))
 	require.NoError(t, ask(t.Context(), "tcp", "[::ffff:0:10.0.0.1]:80", nil))
 	for _, a := range []string{"169.254.170.2", "[::ffff:169.254.170.2]", "[::ffff:0:169.254.169.254]", "[64:ff9b::a9fe:a9fe]", "[::169.254.169.254]", "[2002:a9fe:a9fe::1]", "[fe80::5efe:169.254.169.254]"} {
-		require.ErrorIs(t, ask(t.Context(), "tcp", a+":80", nil), ErrAddress, a)
+		require.ErrorIs(t, ask(t.Context(), "tcp", a+":80", nil), errAddress, a)
 	}
-	require.ErrorIs(t, ask(t.Context(), "tcp", "what?", nil), ErrAddress)
+	require.ErrorIs(t, ask(t.Context(), "tcp", "what?", nil), errAddress)
 }
 
 func TestSpecialAddresses(t *testing.T) {
@@ -556,9 +556,9 @@ func TestSpecialAddresses(t *testing.T) {
 		require.False(t, isSpecial(netip.MustParseAddr(a)), a)
 		require.False(t, isMetadata(netip.MustParseAddr(a)), a)
 	}
-	require.ErrorIs(t, refuseSpecial(t.Context(), "tcp", "10.0.0.1:80", nil), ErrAddress)
+	require.ErrorIs(t, refuseSpecial(t.Context(), "tcp", "10.0.0.1:80", nil), errAddress)
 	require.NoError(t, refuseSpecial(t.Context(), "tcp", "1.1.1.1:80", nil))
-	require.ErrorIs(t, refuseSpecial(t.Context(), "tcp", "what?", nil), ErrAddress)
+	require.ErrorIs(t, refuseSpecial(t.Context(), "tcp", "what?", nil), errAddress)
 	for _, h := range []string{"127.0.0.1:80", "http://localhost", "localhost:80", "10.0.0.0/8", "", "[::1]:80"} {
 		_, err := New(Options{PrivateHosts: []string{h}})
 		require.ErrorContains(t, err, "without a port", h)

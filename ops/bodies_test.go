@@ -66,7 +66,7 @@ func TestBodies(t *testing.T) {
 	err := put(t, db, "acme/a", "late", "a kettle")
 	var over *store.QuotaError
 	require.ErrorAs(t, err, &over)
-	require.Equal(t, []any{"acme", store.QuotaBodies, int64(4000)}, []any{over.Scope, over.What, over.Limit})
+	require.Equal(t, []any{"acme", "bodies", int64(4000)}, []any{over.Scope, over.What, over.Limit})
 	require.GreaterOrEqual(t, over.Used, int64(4000))
 	require.ErrorContains(t, err, "dbctl retention set FILE acme --prune AGE")
 	tx, err := s.Begin(t.Context())

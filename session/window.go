@@ -64,10 +64,9 @@ const (
 	Summary              // the host's summary, or an extract
 	Stub                 // id, digest, tokens, title
 	Cold                 // out of the working set: no tokens
-	Levels  = 5
 )
 
-var levelNames = [Levels]string{"raw", "trimmed", "summary", "stub", "cold"}
+var levelNames = [...]string{"raw", "trimmed", "summary", "stub", "cold"}
 
 func (l Level) String() string { return levelNames[l] }
 

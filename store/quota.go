@@ -50,9 +50,6 @@ type KindSpace struct {
 // Below reports whether a scope equals another one or lies below it.
 func Below(scope, of string) bool { return scope == of || strings.HasPrefix(scope, of+"/") }
 
-// QuotaBodies is QuotaError.What for a quota of manifest bodies.
-const QuotaBodies = "bodies"
-
 // ErrQuota is matched by the *QuotaError of a commit that a quota refused. Nothing was written.
 var ErrQuota = errors.New("ctxpage: over quota")
 
@@ -84,7 +81,7 @@ func (e *QuotaError) Error() string {
 	if e.What == "held" {
 		remedy = fmt.Sprintf("decide some (dbctl review ls FILE), or raise the quota (dbctl quota set FILE %s)", e.Scope)
 	}
-	if e.What == QuotaBodies {
+	if e.What == "bodies" {
 		return fmt.Sprintf("ctxpage: the quota of %s is %d bytes of manifest bodies: %d are kept; reads go on and are recorded, writes wait until old bodies are pruned (dbctl retention set FILE %s --prune AGE, then dbctl retention run FILE), or raise the quota (dbctl quota set FILE %s --bodies N)",
 			e.Scope, e.Limit, e.Used, e.Scope, e.Scope)
 	}

@@ -258,7 +258,7 @@ func (q *sequencer) adding() (list []*Commit) {
 // explainQuota adds to a refusal by what the space is used. It looks at every page, so it is not
 // done at the tail.
 func (s *Engine) explainQuota(e *store.QuotaError) {
-	if e.What == "held" || e.What == store.QuotaBodies {
+	if e.What == "held" || e.What == "bodies" {
 		return
 	}
 	s.cat.mu.RLock()
@@ -349,7 +349,7 @@ func (s *Engine) bodiesQuota(ctx context.Context, scope string) (exceeded *store
 				}
 			}
 			if used >= limit {
-				exceeded = &store.QuotaError{Scope: at, What: store.QuotaBodies, Limit: limit, Used: used}
+				exceeded = &store.QuotaError{Scope: at, What: "bodies", Limit: limit, Used: used}
 			}
 		}
 	})

@@ -112,7 +112,7 @@ func (f Packing) titled(ctx context.Context, in Input, pages []store.PageKey) (s
 // windowItem describes a turn to a handoff, without its title.
 func windowItem(c *conversation.Conversation, i int) WindowItem {
 	b := &c.Blocks[i]
-	actions := [session.Levels]session.Action{session.Stub: session.Page, session.Cold: session.Evict}
+	actions := [session.Cold + 1]session.Action{session.Stub: session.Page, session.Cold: session.Evict}
 	return WindowItem{
 		Ref: store.Ref{Scope: c.Scope, ID: b.ID, Version: b.Version}.String(), Digest: hex.EncodeToString(b.Digest[:6]), Tokens: b.Row.Sizes[session.Raw],
 		Action: actions[c.Shown(i)], Pinned: b.Row.Pinned, Why: c.Why(i),

@@ -117,7 +117,7 @@ func (p *planner) rounds(t session.Thresholds, how planning) {
 	p.walk(r)
 	r.cold = true
 	p.walk(r)
-	for range session.Levels {
+	for range session.Cold + 1 {
 		if !how.backstop || p.plan.Predicted <= t.Usable {
 			return
 		}

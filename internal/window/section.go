@@ -29,7 +29,7 @@ const million = 1_000_000 // of session.PPM
 
 // Sizes are the tokens of a section at each level, estimates for levels that were not made yet. Zero means that the
 // level does not exist for this section; Cold always exists and has no tokens.
-type Sizes [session.Levels]int
+type Sizes [session.Cold + 1]int
 
 // EstimateSizes estimates the levels of a text of raw tokens: a quarter for the summary, 24 tokens for the stub, each
 // only if it is smaller. A trimmed form is known only once it was made.
