@@ -247,11 +247,13 @@ func (v *Version) fill(h *store.Head) {
 // draftOf describes a put that has no version yet.
 func draftOf(p *store.Put, scope, actor string) *Version {
 	v := versionOf(&store.Head{Artefact: p.Artefact, Scope: scope, Actor: actor, PartBytes: p.PartBytes})
+	var text strings.Builder
 	for i, np := range p.Pages {
-		v.Text += np.Text
+		text.WriteString(np.Text)
 		v.Tokens += np.Tokens
 		v.Pages = append(v.Pages, Page{Ref: Ref{Scope: scope, ID: v.ID, Page: i + 1}, Tokens: np.Tokens, Digest: np.Digest, Text: np.Text})
 	}
+	v.Text = text.String()
 	return v
 }
 
