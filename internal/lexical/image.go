@@ -64,6 +64,7 @@ func (x *Index) Image(rows Rows) Image {
 		at := c.speakerAt[k]
 		sums = binary.AppendUvarint(sums, uint64(k.scope))
 		sums = binary.AppendUvarint(sums, c.speakers[at].turns)
+		sums = binary.AppendUvarint(sums, c.speakers[at].length)
 		sums = append(binary.AppendUvarint(sums, uint64(len(k.name))), k.name...)
 	}
 	g := c.groups[1:]
@@ -180,13 +181,13 @@ func (c *columns) readSums(b []byte) (n int, ok bool) {
 		c.scopes = append(c.scopes, s)
 	}
 	for range r.count() {
-		scope, turns := r.uint32(), r.uvarint()
+		scope, turns, length := r.uint32(), r.uvarint(), r.uvarint()
 		name := r.bytes()
 		if r.bad || int(scope) >= len(c.scopes) {
 			return 0, false
 		}
 		at := c.speakerIndex(scope, string(name))
-		c.speakers[at].turns = turns
+		c.speakers[at].turns, c.speakers[at].length = turns, length
 		for _, w := range c.speakers[at].words {
 			c.scopes[scope].called[w] = append(c.scopes[scope].called[w], at)
 		}

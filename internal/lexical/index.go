@@ -356,8 +356,8 @@ func (x *Index) Stats(scopes []uint32, rows Rows, terms []string) (Stats, error)
 
 // ScoreDoc scores a page that is not in the index, e.g. a transaction's own write, with the
 // statistics that Stats returned for the terms of the query: its own words, its speaker and its
-// date. For a page that is in the index Own equals the Own of its Hit. Neighbours, groups and
-// forms do not count.
+// date. For a page that is no turn Own equals the Own of its Hit. A turn counts as one whose speaker
+// always speaks at such length. Neighbours, groups and forms do not count.
 func (x *Index) ScoreDoc(st Stats, d Doc, q Query) Hit { return scoreDoc(st, d, q, x.commonPages) }
 
 // ScoreDoc is Index.ScoreDoc for a caller that has the statistics but not the index, which may be
@@ -391,10 +391,13 @@ func scoreDoc(st Stats, d Doc, q Query, common uint64) Hit {
 	case !row.turn:
 		h.Level = levelOf(st.Spoken, q.Dates)
 		h.Score += h.Level
-	case slices.Contains(st.Named, row.speaker):
-		h.turn(st.Spoken, q.Dates.match(row.month), row.personal, 0)
 	default:
-		h.turn(0, q.Dates.match(row.month), row.personal, 0)
+		spoken := 0.
+		if slices.Contains(st.Named, row.speaker) {
+			spoken = st.Spoken
+		}
+		h.turn(spoken, q.Dates.match(row.month), row.personal, 0)
+		h.divide(longer(float64(row.length), float64(row.length)))
 	}
 	if h.Own == 0 {
 		h = Hit{}

@@ -1,6 +1,9 @@
 package lexical
 
-import "slices"
+import (
+	"math"
+	"slices"
+)
 
 // Turns of a conversation are scored in two stages. A turn is short and says little by itself.
 // Whether it answers a question depends also on its speaker and date, on the turns around it and on
@@ -20,6 +23,15 @@ import "slices"
 //	first   1 if its author speaks in the first person
 //	forms   Σ over the words: the most that an irregular form of it scores (bought for buy)
 //
+// The score of a turn, all its parts, is divided by
+//
+//	√max(1, √(L·M) / 32)
+//
+// where L is its length in terms and M the mean length of its speaker's turns. A long answer of an assistant has many words
+// of any question. Chosen by words alone, a few such answers would take the budget of many short turns that say what was
+// asked for. The mean holds back who always speaks at length, and hardly touches the one long turn of somebody brief. No turn
+// of people who chat is that long.
+//
 // A word counts once, at the place where it scores most: cov looks for different words around a
 // turn, not for repetitions of one. The division makes a turn without context score like its words,
 // as other pages do. A page that is no turn gets the full score for speaker and month in both
@@ -36,6 +48,7 @@ const (
 	ofDate  = 8.
 	ofFirst = 1.
 	ofForms = .8
+	brief   = 32. // terms, about a hundred tokens
 	unit    = ofOwn + 1
 )
 
@@ -208,6 +221,7 @@ func (w *work) rescore() {
 		h.Group = ofGroup * w.groupOf(v) / unit
 		said := w.x.cols.said[v]
 		h.turn(w.bonus(v), w.dates.match(said.month()), said.first(), h.Forms)
+		h.divide(w.x.cols.longer(v))
 	}
 }
 
@@ -216,6 +230,28 @@ func (h *Hit) turn(spoken, date float64, first bool, forms float64) {
 	h.Speaker, h.Date, h.First, h.Forms = spoken/unit, float64(ofDate*date)/unit, 0, float64(ofForms*forms)/unit
 	if first {
 		h.First = ofFirst / unit
+	}
+	h.Score = h.Own + h.Near + h.Group + h.Speaker + h.Date + h.First + h.Forms
+}
+
+// longer returns the divisor of a turn's score for its length. A speaker who is not known speaks always as long as here.
+func (c *columns) longer(v uint32) float64 {
+	length := float64(c.shape[v].length())
+	mean := length
+	if s := &c.speakers[c.speaker[v]]; s.turns > 0 {
+		mean = float64(s.length) / float64(s.turns)
+	}
+	return longer(length, mean)
+}
+
+func longer(length, mean float64) float64 {
+	return math.Sqrt(max(1, math.Sqrt(length*mean)/brief))
+}
+
+// divide divides the score of a turn, by parts.
+func (h *Hit) divide(by float64) {
+	for _, part := range []*float64{&h.Own, &h.Near, &h.Group, &h.Speaker, &h.Date, &h.First, &h.Forms} {
+		*part /= by
 	}
 	h.Score = h.Own + h.Near + h.Group + h.Speaker + h.Date + h.First + h.Forms
 }

@@ -222,7 +222,60 @@ func (n *naive) second(h *Hit) {
 	if d.Analysis.First {
 		h.First = ofFirst / unit
 	}
-	h.Score = h.Own + h.Near + h.Group + h.Speaker + h.Date + h.First + h.Forms
+	h.divide(n.longer(d))
+}
+
+// longer looks at all turns of a speaker for their mean length.
+func (n *naive) longer(d Doc) float64 {
+	if d.Turn == nil {
+		return 1
+	}
+	turns, length := 0., 0.
+	for _, o := range n.docs {
+		if o.Turn != nil && o.Scope == d.Scope && o.Turn.Speaker == d.Turn.Speaker {
+			turns, length = turns+1, length+float64(o.Analysis.Length)
+		}
+	}
+	if d.Turn.Speaker == "" {
+		turns, length = 1, float64(d.Analysis.Length)
+	}
+	return longer(float64(d.Analysis.Length), length/turns)
+}
+
+// TestLongTurns: long answers of an assistant leave room for short turns with the same words, one long turn of somebody brief
+// does not lose by its length, and chats of short turns are scored as if there were no such rule.
+func TestLongTurns(t *testing.T) {
+	x, w := memStore{}.open(t), newWorld()
+	num := uint64(0)
+	say := func(speaker string, length int, word string, times int) uint64 {
+		num++
+		d := Doc{Num: num, Scope: 1, Analysis: words("filler", length-times, word, times), Turn: &Turn{Speaker: speaker}}
+		w.add(d)
+		x.Add(d)
+		return num
+	}
+	var long, short []uint64
+	for range 20 {
+		short = append(short, say("User", 30, "zebra", 1))
+		long = append(long, say("Assistant", 900, "zebra", 9))
+		say("Ann", 8, "other", 1)
+	}
+	one := say("Ann", 60, "zebra", 2)
+	hits := memStore{}.search(t, x, w, Query{Scopes: []uint32{1}, Terms: []string{"zebra"}, K: 50, Weights: DefaultWeights()})
+	at := map[uint64]int{}
+	by := map[uint64]Hit{}
+	for i, h := range hits {
+		at[h.Num], by[h.Num] = i, h
+		require.InDelta(t, h.Score, h.Own+h.Near+h.Group+h.Speaker+h.Date+h.First+h.Forms, 1e-12, "the parts are the score")
+	}
+	require.Len(t, hits, 41)
+	for i := range long {
+		require.Less(t, at[short[i]], at[long[i]], "the long answers come behind")
+	}
+	require.Less(t, at[one], 20, "the long turn of somebody brief stands with the short ones")
+	require.Equal(t, 1., longer(30, 30))
+	require.Equal(t, 1., longer(60, 10))
+	require.InDelta(t, 2, longer(128, 128), 1e-12)
 }
 
 func TestDatesOf(t *testing.T) {

@@ -316,9 +316,9 @@ type groupStats struct {
 // speakerStats counts the turns of one speaker in a scope. The name is kept when the last turn of
 // the speaker is gone; an image leaves it out (image.go).
 type speakerStats struct {
-	name  string
-	words []string // of the name, analysed
-	turns uint64
+	name          string
+	words         []string // of the name, analysed
+	turns, length uint64   // the length of his turns, in terms
 }
 
 // speakerKey names a speaker. The same name in another scope is another speaker.
@@ -396,6 +396,7 @@ func (c *columns) addTurn(at int, scope uint32, d docRow) {
 	if c.speaker[at] = n; n == 0 {
 		return
 	}
+	c.speakers[n].length += uint64(d.length)
 	if c.speakers[n].turns++; c.speakers[n].turns == 1 {
 		for _, w := range c.speakers[n].words {
 			c.scopes[scope].called[w] = append(c.scopes[scope].called[w], n)
@@ -411,6 +412,7 @@ func (c *columns) removeTurn(at uint64, scope uint32) {
 	if n == 0 {
 		return
 	}
+	c.speakers[n].length -= uint64(c.shape[at].length())
 	if c.speakers[n].turns--; c.speakers[n].turns == 0 {
 		called := c.scopes[scope].called
 		for _, w := range c.speakers[n].words {
