@@ -51,7 +51,7 @@ func parseURL(raw string) (*url.URL, error) {
 	return u, nil
 }
 
-// get asks for a key and follows where it leads. A nil answer means that the content is what have says.
+// get asks for a key and follows where it leads. A nil answer means that the content is unchanged since have.
 func (c *Client) get(ctx context.Context, scheme, key string, have stamp) (*store.Fetched, error) {
 	h, err := target(scheme, key)
 	if err != nil {
@@ -216,7 +216,7 @@ func (c *Client) content(h *hop, res *http.Response) (*store.Fetched, error) {
 	return &store.Fetched{Text: string(b), Validator: v, AsOf: asOf(res.Header)}, nil
 }
 
-// pause is how long to wait before try number try is repeated, if it may be.
+// pause returns the time to wait before try number try is repeated, if it may be.
 func (c *Client) pause(err error, try int) (time.Duration, bool) {
 	var b *busy
 	if !errors.As(err, &b) || try > c.opts.Retries {

@@ -56,16 +56,16 @@ type Options struct {
 	MaxBytes int64
 	// Timeout is for one exchange, redirects and body included; 0: 8 s, which stays below the database's own limit.
 	Timeout time.Duration
-	// MaxRedirects is how many redirects are followed; 0: 5, negative: none.
+	// MaxRedirects bounds the redirects that are followed; 0: 5, negative: none.
 	MaxRedirects int
-	// Retries is how often a Fetch is repeated after a failure that may pass; 0: 2, negative: never. A Probe is never
+	// Retries bounds the repetitions of a Fetch after a failure that may pass; 0: 2, negative: never. A Probe is never
 	// repeated. Before a retry the client waits for Backoff (0: 200 ms), doubled each time up to MaxWait (0: 5 s), or
 	// for as long as the server asks by Retry-After. If the server asks for more than MaxWait, or the context would
 	// end first, the failure is returned at once.
 	Retries int
 	Backoff time.Duration
 	MaxWait time.Duration
-	// PerHost is how many exchanges with one host may run at a time; 0: 4.
+	// PerHost bounds the exchanges with one host at a time; 0: 4.
 	PerHost int
 	// PrivateHosts are the hosts that may be at loopback, private or otherwise special addresses, also by redirect: names
 	// or addresses as they stand in a URL, without a port. "*" stands for every host. Neither a name nor "*" allows a
@@ -151,7 +151,7 @@ type ofScheme struct {
 	scheme string
 }
 
-// Probe asks whether the content is still what have says. It gives have back for an answer of 304, else what came.
+// Probe asks whether the content is still what have says. It returns have for an answer of 304, else what came.
 func (s ofScheme) Probe(ctx context.Context, key string, have store.Validator) (store.Validator, error) {
 	got, err := s.c.get(ctx, s.scheme, key, parseStamp(have))
 	switch {

@@ -8,13 +8,13 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// fresh is how much older than its answer a Last-Modified must be to prove anything: it counts whole seconds.
+// fresh is the age beside its answer that a Last-Modified must have to prove anything: it counts whole seconds.
 const fresh = 2 * time.Second
 
 // maxValidator is the longest tag or date that is kept: it is stored with every version of a page.
 const maxValidator = 512
 
-// stamp is what a server recognises its content by. At is where redirects had led: a tag means something at one place
+// stamp is the mark by which a server recognises its content. At is the place to which redirects had led: a tag means something at one place
 // only, so no other is asked to compare it.
 //
 // As a Validator's Stamp it is a line each of `etag …`, `modified …`, `at …`, those that are there.

@@ -8,7 +8,7 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// Age is how old something may become, with the precision of a time.Duration. Its text form is "30d", "2w", "36h" or
+// Age is the greatest age of something, with the precision of a time.Duration. Its text form is "30d", "2w", "36h" or
 // "forever". The zero value means not set.
 type Age time.Duration
 

@@ -12,7 +12,7 @@ import (
 // compared bounds how many different texts of one sketch an artefact is compared with.
 const compared = 8
 
-// duplicates finds artefacts that repeat an earlier one: first by their bytes, then those of one sketch by reading both. Only
+// duplicates finds artefacts that repeat an earlier one: first by their bytes, then artefacts of one sketch by reading both. Only
 // a whole artefact repeats another. One page that two documents share, such as a licence, says nothing about the rest.
 func (l *look) duplicates(ctx context.Context) error {
 	slices.SortFunc(l.rows, func(a, b row) int {
@@ -105,7 +105,7 @@ func (l *look) like(ctx context.Context, p row, others *kept) (of row, err error
 	return of, nil
 }
 
-// whole loads the texts of an artefact; nil: one of them cannot be read.
+// whole loads the texts of an artefact; nil: one text cannot be read.
 func (l *look) whole(ctx context.Context, p row) (texts []string, err error) {
 	first, err := l.load(ctx, p, store.WantHead)
 	if err != nil || first.Err != nil {

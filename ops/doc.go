@@ -31,7 +31,7 @@
 //
 // A quota limits how much a scope and the scopes below it may hold. The store checks each commit (store.Quota): a commit that
 // would exceed a quota fails with a *store.QuotaError and writes nothing. The quotas of all ancestors apply: a commit to
-// acme/a must fit the quota of acme/a and that of acme. There is no quota for the whole database; its limit is the disk
+// acme/a must fit the quotas of acme/a and acme. There is no quota for the whole database; its limit is the disk
 // (store.NoSpaceError).
 //
 // # Health

@@ -24,7 +24,7 @@ const (
 	Erase Cascade = "erase"
 )
 
-// Request is what is to be erased: one of Subject, Scope, Session and Refs.
+// Request names what is to be erased: one of Subject, Scope, Session and Refs.
 type Request struct {
 	// Subject selects every artefact of which a version names this subject, turns included. With a Scope it selects those
 	// of the scope and of the scopes below it alone: tenants may use the same name for different people.
@@ -92,7 +92,7 @@ func (r *Request) Check() error {
 	return nil
 }
 
-// Report says what is erased and what that affects. A dry run gives the same report, without Done.
+// Report says what is erased and what that affects. A dry run returns the same report, without Done.
 type Report struct {
 	DryRun    bool       `json:"dry_run,omitempty"`
 	Erased    []Item     `json:"erased"`             // artefacts that go, by scope and id

@@ -29,10 +29,10 @@ const keyField = "key"
 
 // HealthOptions of Health.
 type HealthOptions struct {
-	// Assemblies is how many contexts are looked at, the newest of the scope and the scopes below it; 0:
-	// defaultAssemblies. An artefact that is older than all of them and in none counts as never served.
+	// Assemblies bounds the contexts that are looked at, the newest of the scope and the scopes below it; 0:
+	// defaultAssemblies. An artefact that is older than all contexts and in none counts as never served.
 	Assemblies int
-	// Examples is how many artefacts each finding names; 0: defaultExamples.
+	// Examples bounds the artefacts that each finding names; 0: defaultExamples.
 	Examples int
 	// Now decides what has expired. It has no default: the caller must set it.
 	Now time.Time
@@ -76,14 +76,14 @@ type Example struct {
 	With string `json:"with,omitempty"` // the artefact it repeats, contradicts or depends on
 }
 
-// row is what is kept of an artefact between the listing and the comparison.
+// row describes an artefact between the listing and the comparison.
 type row struct {
 	key, exact uint64 // of its sketch, of its bytes
 	num        uint64 // of its first page
 	version    uint32
 }
 
-// fact is what is kept of an artefact that has a key.
+// fact describes an artefact that has a key.
 type fact struct{ key, text, num uint64 }
 
 // look is a report on its way.
@@ -188,7 +188,7 @@ func (l *look) contexts(ctx context.Context) error {
 // sees reports whether a reader of one scope sees another.
 func sees(reader, scope string) bool { return slices.Contains(store.ScopeChain(reader), scope) }
 
-// atOnce is how many artefacts are read at a time.
+// atOnce bounds the artefacts that are read at a time.
 const atOnce = 256
 
 func (l *look) artefacts(ctx context.Context) error {

@@ -18,10 +18,10 @@ type Policy struct {
 	Decided    Age            `json:"decided,omitzero"`
 	Directives Age            `json:"directives,omitzero"`
 	Versions   Age            `json:"versions,omitzero"`
-	// Prune is how long the bodies of audit leaves of the scope stay; their hashes stay forever. The text of a
+	// Prune is the time for which the bodies of audit leaves of the scope stay; their hashes stay forever. The text of a
 	// question is removed with the body of its leaf.
 	Prune Age `json:"prune,omitzero"`
-	// KeepVersions is how many of the newest versions of an artefact gc keeps regardless of age. It has no effect without
+	// KeepVersions is the number of newest versions of an artefact that gc keeps regardless of age. It has no effect without
 	// Versions.
 	KeepVersions int `json:"keep_versions,omitempty"`
 }
@@ -121,7 +121,7 @@ func (r Rule) before(now time.Time) (time.Time, bool) {
 	return now.Add(-time.Duration(r.Age)), r.Age > 0
 }
 
-// told is what a leaf says of a rule.
+// told returns the note of a leaf on a rule.
 func (r Rule) told(what string) string {
 	from := r.From
 	if from == "" {

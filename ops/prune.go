@@ -11,7 +11,7 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// aged is what one rule prunes.
+// aged has the leaves that one rule prunes.
 type aged struct {
 	job  store.EraseJob
 	list []uint64
@@ -27,8 +27,8 @@ type agedIn struct {
 // run.
 var errYoung = errors.New("the leaf is younger than every rule")
 
-// prune removes the bodies of old leaves, those of one rule together. It cuts the log, so that they are not in it either, and
-// writes the segments of the archive that had them anew. Leaves of batches that wait for review stay, and so do those of
+// prune removes the bodies of old leaves, the leaves of one rule together. It cuts the log, so that they are not in it either, and
+// writes the segments of the archive that had them anew. Leaves of batches that wait for review stay, and so do leaves of
 // promotions: only they tell an erase which copies of an artefact there are.
 func (r *run) prune() error {
 	least, ok := r.youngest()

@@ -34,7 +34,7 @@ type Receipt struct {
 	Limits []string `json:"limits"`
 }
 
-// limits are what every receipt says of itself.
+// limits are the sentences that every receipt says of itself.
 var limits = []string{
 	"backups, copies and exports made before the erase have what it took; the database knows only of the backups that it made itself",
 	"the audit keeps names, times, digests and who did what",
@@ -46,7 +46,7 @@ var limits = []string{
 // Nothing proves those in a receipt, so show these instead.
 func Limits() []string { return slices.Clone(limits) }
 
-// atSlack is how far the time of a receipt may be from the one in its trace: they are of one moment, by a clock that may be set
+// atSlack bounds the distance of the time of a receipt from the time in its trace: they are of one moment, by a clock that may be set
 // between the two.
 const atSlack = time.Minute
 
@@ -89,7 +89,7 @@ func (r *Receipt) Verify(kept *manifest.Head) error {
 	return r.says(leaf)
 }
 
-// says compares the words of the receipt with those of the leaf.
+// says compares the words of the receipt with the words of the leaf.
 func (r *Receipt) says(leaf *manifest.Record) error {
 	d := &r.Done
 	for _, c := range []struct{ what, said, is string }{

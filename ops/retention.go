@@ -104,7 +104,7 @@ func (k *Retention) batch(scope string, leaf manifest.Record) (store.Batch, erro
 	return operator{k.Store, k.Now, k.NewID}.batch(scope, leaf)
 }
 
-// scopes are those of the database that are below another, by name.
+// scopes returns the scopes of the database that are below another, by name.
 func (k *Retention) scopes(ctx context.Context, under string) ([]string, error) {
 	all := map[string]bool{}
 	for page, err := range staterows.Pages(ctx, k.Store, store.ScanQuery{What: store.ScanScopes, Limit: scanRows}) {
@@ -120,5 +120,5 @@ func (k *Retention) scopes(ctx context.Context, under string) ([]string, error) 
 	return slices.Sorted(maps.Keys(all)), nil
 }
 
-// scanRows is how much is listed at a time.
+// scanRows bounds the rows that are listed at a time.
 const scanRows = 500

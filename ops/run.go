@@ -54,7 +54,7 @@ type RunReport struct {
 // firstNames of an item are in a report.
 const firstNames = 10
 
-// partWrites is how much one commit of a run takes.
+// partWrites bounds the writes of one commit of a run.
 const partWrites = 256
 
 // run is one run.
@@ -74,7 +74,7 @@ type run struct {
 // policy. Items that are written to during the run are left for the next one. After a crash or the end of ctx completed
 // commits stay, and the next run continues.
 //
-// Errors: ErrReadOnly (except for a dry run), ErrInvalid, ErrCorrupt, and those of a commit. The report is never nil.
+// Errors: ErrReadOnly (except for a dry run), ErrInvalid, ErrCorrupt, and the errors of a commit. The report is never nil.
 func (k *Retention) Run(ctx context.Context, o RunOptions) (*RunReport, error) {
 	r := &run{k: k, ctx: ctx, o: o, now: k.Now(), known: map[string]Effective{}, at: map[[2]string]int{}}
 	r.o.By = cmp.Or(o.By, "retention")
@@ -134,7 +134,7 @@ func (r *run) all() (err error) {
 	return nil
 }
 
-// rules are those of a scope.
+// rules are the rules of a scope.
 func (r *run) rules(scope string) *Effective {
 	e, ok := r.known[scope]
 	if !ok {
@@ -312,7 +312,7 @@ func (r *run) reject(h *store.HeldBatch, why string) error {
 	return r.commit(store.Batch{Scope: h.Batch.Scope, From: h.Batch.ID, Action: store.ActReject, Leaf: manifest.Record{Note: why}})
 }
 
-// decided drops batches, those of one rule together.
+// decided drops batches, the batches of one rule together.
 func (r *run) decided(list []*store.HeldBatch) error {
 	byRule := map[string][]*store.HeldBatch{}
 	var order []string

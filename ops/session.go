@@ -51,7 +51,7 @@ func (k *Retention) RemoveSession(ctx context.Context, scope, id, by string, dry
 }
 
 // removeSession commits the removal of a session in parts: turns first, what is known of them last, so that a crash between
-// two of them leaves a session that can be removed.
+// two parts leaves a session that can be removed.
 func (k *Retention) removeSession(ctx context.Context, scope, id string, dryRun bool, commit func(store.Batch) error) (rep Removed, err error) {
 	rep.DryRun = dryRun
 	changed, err := k.Store.State(ctx, conversation.ChangeRowKey+scope+"\x00"+id)
@@ -157,7 +157,7 @@ type Purge struct {
 	DryRun  bool
 }
 
-// PurgeReviews drops decided held batches, or with Waiting all of them. The audit keeps their leaves.
+// PurgeReviews drops decided held batches, or with Waiting all held batches. The audit keeps their leaves.
 func (k *Retention) PurgeReviews(ctx context.Context, p Purge) (*RunReport, error) {
 	r := &run{k: k, ctx: ctx, o: RunOptions{Scope: p.Scope, By: p.By, DryRun: p.DryRun, Progress: func(string, uint64, uint64) {}}, now: k.Now(), at: map[[2]string]int{}}
 	r.report = RunReport{DryRun: p.DryRun, Items: []RunItem{}}

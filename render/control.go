@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// Control words are what chat templates and tokenizers of model servers turn into control tokens even when they come in
+// Chat templates and tokenizers of model servers turn control words into control tokens even when they come in
 // as text, so that a page could speak as another role, end a turn, or forge a tool call or a thought on a server that
 // does not keep the two apart. Their first character is escaped.
 //

@@ -57,7 +57,7 @@ func encodeName(name string) string {
 // unparsedKey holds arguments that could not be sent as they are.
 const unparsedKey = `_unparsed`
 
-// callArguments gives arguments as a JSON object, which Anthropic and Gemini
+// callArguments returns arguments as a JSON object, which Anthropic and Gemini
 // demand and servers that speak OpenAI's protocol often expect. An object of
 // visible text is passed on byte for byte; none at all becomes "{ }"; anything
 // else (a model's broken JSON, a hidden character) becomes
@@ -113,8 +113,8 @@ func cleanStrings(s string) bool {
 	return true
 }
 
-// unquoteRune decodes the \uXXXX, or pair of them, that s starts with; half a
-// pair gives that half or utf8.RuneError.
+// unquoteRune decodes the \uXXXX, or pair of those, that s starts with; half a
+// pair returns that half or utf8.RuneError.
 func unquoteRune(s string) (r rune, size int) {
 	v, _ := strconv.ParseUint(s[2:6], 16, 32)
 	if !utf16.IsSurrogate(rune(v)) || len(s) < 12 || s[6:8] != `\u` {

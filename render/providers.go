@@ -145,8 +145,8 @@ func anthropicRun(msgs []Message, i int) int {
 // tells our parser that the call is not of the text before it.
 const ownTurn = "{ "
 
-// callBrace gives how the n-th call of the message is opened. Message i is the
-// i-th of those that stand in one.
+// callBrace returns the opening of the n-th call of the message. Message i is the
+// i-th of the messages that stand in one.
 func (m *Message) callBrace(i, n int) string {
 	if i > 0 && n == 0 && len(m.Parts) == 0 {
 		return ownTurn
@@ -205,7 +205,7 @@ func (w *writer) endBlock() {
 	w.raw("}")
 }
 
-// markGrid is how far apart the slow mark's places are. Anthropic looks back
+// markGrid is the distance between the slow mark's places. Anthropic looks back
 // twenty blocks from a mark for an entry of an earlier call.
 const markGrid = 16
 
@@ -236,7 +236,7 @@ func cacheMarks(msgs []Message) []int {
 	return marks
 }
 
-// stableBlocks counts the leading stable blocks of m and says whether that is
+// stableBlocks counts the leading stable blocks of m and reports whether that is
 // all of it.
 func stableBlocks(m *Message) (n int, whole bool) {
 	total := max(len(m.Parts)+len(m.ToolCalls), 1)

@@ -31,7 +31,7 @@ const (
 )
 
 // Text appends pages as plain text to dst: the preamble, then a fenced block for each page. Pages keep the caller's order;
-// put those of the stable prefix first.
+// put the pages of the stable prefix first.
 func Text(dst []byte, seed string, pages []Page) []byte {
 	return appendPack(slices.Grow(dst, sizeHint(pages)), packFence(seed, pages), pages)
 }
