@@ -269,7 +269,7 @@ const (
 
 // byStopWords scores pages by stop words if the question has no other words. The index keeps stop words only where they
 // are names or stand alone, so the newest pages that may be served are read, and the drafts of the transaction. Pages
-// that the index found stay ahead of them. Assemble does not ask for this: for a question like "what is it?", recency
+// that the index found stay ahead. Assemble does not ask for this: for a question like "what is it?", recency
 // says more than its words.
 func (a *assembling) byStopWords(ctx context.Context, q store.CandidateQuery, items []item) ([]item, error) {
 	terms := a.s.db.lexer.StopWords(a.q.Text)

@@ -80,7 +80,7 @@ func (c *Session) Inspect(ctx context.Context, turns ...string) (*session.Inspec
 	return conv.Inspect(ctx, turns...)
 }
 
-// Turns ranges over the turns of the session, whole, starting at a sequence number, whatever the window shows of them. The limit of AtMost
+// Turns ranges over the turns of the session, whole, starting at a sequence number, whatever the window shows. The limit of AtMost
 // applies. Expired turns are skipped. Turns that are appended before the loop ends are listed. Each part that is
 // read is in the manifest as an export, even if the loop breaks before its end.
 func (c *Session) Turns(ctx context.Context, from int64, opts ...ReadOption) iter.Seq2[*Version, error] {

@@ -50,7 +50,7 @@ func (k *Retention) RemoveSession(ctx context.Context, scope, id, by string, dry
 	return rep, err
 }
 
-// removeSession commits the removal of a session in parts: turns first, what is known of them last, so that a crash between
+// removeSession commits the removal of a session in parts: turns first, their state rows last, so that a crash between
 // two parts leaves a session that can be removed.
 func (k *Retention) removeSession(ctx context.Context, scope, id string, dryRun bool, commit func(store.Batch) error) (rep Removed, err error) {
 	rep.DryRun = dryRun
