@@ -49,14 +49,6 @@ func (w *Writes) Put(key string, v any) {
 	w.Raw(key, raw)
 }
 
-func (w *Writes) row(key string, encode func() ([]byte, error)) {
-	raw, err := encode()
-	if err != nil && w.Err == nil {
-		w.Err = fmt.Errorf("ctxpage: encode %s: %w", key, err)
-	}
-	w.Raw(key, raw)
-}
-
 // Raw sets a row; nil deletes it.
 func (w *Writes) Raw(key string, v []byte) {
 	w.Sets++
@@ -87,13 +79,13 @@ func (c *Turns) storeRow(w *Writes, id string, r *TurnRow, inHead bool) {
 	old := c.Rows[id]
 	if !inHead {
 		r.filed = true
-		w.row(c.TurnKey(TurnRowKey, id), r.encode)
+		w.Raw(c.TurnKey(TurnRowKey, id), r.encode())
 	} else if old != nil && old.filed { // of a turn that was deleted and comes anew
 		w.Raw(c.TurnKey(TurnRowKey, id), nil)
 	}
 	if r.moved || old != nil && old.moved {
 		r.moved = true
-		w.row(c.TurnKey(PlaceRowKey, id), r.encodePlace)
+		w.Raw(c.TurnKey(PlaceRowKey, id), r.encodePlace())
 	}
 	c.Rows[id] = r
 }
@@ -112,9 +104,9 @@ func (c *Turns) SetRow(w *Writes, i int, change func(*TurnRow)) {
 	c.Rows[c.Blocks[i].ID] = &row
 	if row.recounted { // the place has sizes of the same counter
 		row.recounted, row.filed = false, true
-		w.row(c.TurnKey(TurnRowKey, c.Blocks[i].ID), row.encode)
+		w.Raw(c.TurnKey(TurnRowKey, c.Blocks[i].ID), row.encode())
 	}
-	w.row(c.TurnKey(PlaceRowKey, c.Blocks[i].ID), row.encodePlace)
+	w.Raw(c.TurnKey(PlaceRowKey, c.Blocks[i].ID), row.encodePlace())
 }
 
 // Saved forgets what waited for a commit.
