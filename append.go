@@ -386,17 +386,13 @@ func (a *appending) commit(ctx context.Context) error {
 	}
 	if a.c.State.Created == 0 {
 		a.c.State.Created = codec.Micros(a.s.db.opts.Clock())
-		a.Put(a.c.Key(conversation.SessionRowKey), &a.c.State)
+		a.c.StoreState(a.Writes)
 	}
 	b := a.tx.batch()
 	b.Puts = append(b.Puts, a.Puts...)
 	b.OnStale, b.State, b.Trace, b.Leaf = store.AllowStale, append(b.State, a.Rows...), a.trace, leaf
 	a.c.Guard(&b, a.Coming())
-	err := a.Err
-	if err == nil {
-		err = a.tx.finish(ctx, b)
-	}
-	if err != nil {
+	if err := a.tx.finish(ctx, b); err != nil {
 		a.c.Failed(err)
 		return err
 	}

@@ -156,7 +156,7 @@ func (s *Scope) windowBudget(ctx context.Context, q *Query) error {
 	}
 	conv := s.db.sessions.Of(s.name, q.Session)
 	return conv.Exclusively(ctx, func() error {
-		if cfg := conv.State.Config; cfg != nil {
+		if cfg := conv.State.Config; cfg.Total != 0 {
 			q.Budget = cfg.Thresholds().Usable
 		}
 		return nil

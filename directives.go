@@ -239,9 +239,7 @@ func (d *Directives) commit(ctx context.Context, c *directivelog.Chain) error {
 		return err
 	}
 	b := store.Batch{ID: id, Scope: s.name, Actor: s.actor, Now: s.db.opts.Clock(), OnStale: store.AllowStale}
-	if err := c.Write(&b, s.actor, b.Now); err != nil {
-		return err
-	}
+	c.Write(&b, s.actor, b.Now)
 	page, changed, err := c.Page()
 	switch {
 	case err != nil:

@@ -487,7 +487,7 @@ func changedUpTo(from, to []byte) int {
 func TestCheckFindsDirectivesThatDiffer(t *testing.T) {
 	row := func(version uint64, premise string) []byte {
 		state := must(directive.NewState(premise))(t)
-		return must(directivelog.Pack(&directive.Entry{Version: version, After: directive.Session{State: state}}))(t)
+		return directivelog.Pack(&directive.Entry{Version: version, After: directive.Session{State: state}})
 	}
 	log := directivelog.LogKey
 	for name, state := range map[string][]store.StateRow{

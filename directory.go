@@ -41,11 +41,7 @@ func (s *Scope) AddDirectory(ctx context.Context, d Directory) error {
 	if err := s.db.checker.Files.AllowedDir(d.Dir); err != nil {
 		return err
 	}
-	row, err := freshness.Recorded(d).Pack()
-	if err != nil {
-		return err
-	}
-	return s.setDirectory(ctx, d, row, "directory recorded")
+	return s.setDirectory(ctx, d, freshness.Recorded(d).Pack(), "directory recorded")
 }
 
 // RemoveDirectory removes a recorded directory. Artefacts that were imported from it stay. ErrNotFound when it is not

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/conversation"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/listing"
@@ -657,8 +656,8 @@ func TestUndoAfterManyUndone(t *testing.T) {
 	}
 	rows := 0
 	require.NoError(t, staterows.Walk(ctx, db.store, conversation.PassRowKey, func(r store.StateRow) error {
-		var p conversation.PassRow
-		require.NoError(t, codec.Unpack(r.Value, &p))
+		p, err := conversation.DecodePass(r.Value)
+		require.NoError(t, err)
 		if p.Verdicts != nil {
 			rows++
 		}

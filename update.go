@@ -112,10 +112,7 @@ func (tx *Txn) beginSessions(ctx context.Context, b *store.Batch) error {
 			continue
 		}
 		begun[a.Group] = true
-		row, err := conversation.NewSession(tx.s.name, a.Group, tx.s.db.opts.Clock())
-		if err != nil {
-			return err
-		}
+		row := conversation.NewSession(tx.s.name, a.Group, tx.s.db.opts.Clock())
 		have, err := tx.s.db.store.State(ctx, row.Key)
 		if err != nil {
 			return err

@@ -95,7 +95,7 @@ func (a *Incoming) reopen(b *Block) {
 // Fits reports whether the turns fit into the window as they are; true without a window. Pins that gave way come back before.
 func (a *Incoming) Fits() (bool, error) {
 	c := a.of
-	if c.State.Config == nil {
+	if !c.State.limited() {
 		return true, nil
 	}
 	limits := c.State.Config.Thresholds()
@@ -112,7 +112,7 @@ func (a *Incoming) Fits() (bool, error) {
 
 // Coming is the tokens of the turns that Stage has not brought into the window.
 func (a *Incoming) Coming() (sum int) {
-	if a.of.Staged > 0 || a.of.State.Config == nil {
+	if a.of.Staged > 0 || !a.of.State.limited() {
 		return 0
 	}
 	for i := range a.Fresh {

@@ -23,8 +23,8 @@ func (c *Conversation) Inspect(ctx context.Context, ids ...string) (*session.Ins
 	err := c.Exclusively(ctx, func() (err error) {
 		w := &out.Window
 		w.LSN, w.Pass, w.InForce, w.Tokens, w.Stored, w.Limits = c.LSN, c.State.Pass, c.State.InForce, 0, 0, nil
-		if cfg := c.State.Config; cfg != nil {
-			t := cfg.Thresholds()
+		if c.State.limited() {
+			t := c.State.Config.Thresholds()
 			w.Limits = &t
 		}
 		w.Turns = make([]session.WindowTurn, 0, len(c.Blocks))
@@ -84,14 +84,14 @@ func (c *Conversation) SetWindow(ctx context.Context, actor string, cfg session.
 	}
 	leaf := manifest.Record{Type: manifest.TypeCommit, Action: "window", Note: fmt.Sprintf("total %d", cfg.Total), Reason: vouched}
 	return c.change(ctx, actor, leaf, func(w *Writes, _ *manifest.Record) error {
-		if c.State.Config = &cfg; cfg.Total == 0 {
-			c.State.Config = nil
+		if c.State.Config = cfg; cfg.Total == 0 {
+			c.State.Config = session.Config{}
 		}
 		c.Changed()
 		if c.State.Created == 0 {
 			c.State.Created = codec.Micros(c.host.Clock())
 		}
-		w.Put(c.Key(SessionRowKey), &c.State)
+		c.StoreState(w)
 		return nil
 	})
 }
@@ -110,7 +110,7 @@ func (c *Conversation) Observe(ctx context.Context, actor string, estimated, act
 			return tooFull
 		}
 		c.Number(w, &PassRow{Kind: session.PassBackstop, Items: items}, actor)
-		w.Put(c.Key(SessionRowKey), &c.State)
+		c.StoreState(w)
 		leaf := manifest.Record{Type: manifest.TypeCommit, Action: "calibrate", Note: fmt.Sprintf("estimated %d, actual %d", estimated, actual), Reason: vouched}
 		return errors.Join(c.Commit(ctx, actor, w, leaf), tooFull)
 	})

@@ -307,7 +307,7 @@ func (c *Turns) NewestFrom(limit int) int {
 
 // Managed reports whether a pass, a window or a pin decides about the turns of the session.
 func (c *Turns) Managed() bool {
-	return c.State.InForce != 0 || c.State.Config != nil || c.summed().decided > 0
+	return c.State.InForce != 0 || c.State.limited() || c.summed().decided > 0
 }
 
 // A unit that is too large for a context is shown in pieces: of each of its turns the pages that match the question best, or

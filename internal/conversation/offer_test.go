@@ -56,7 +56,7 @@ func long(t *testing.T, turns, inside int) *Turns {
 	t.Helper()
 	c := NewTurns("acme", "chat", words{})
 	require.NoError(t, c.Reset(nil))
-	c.State.Config = &session.Config{Total: 1_000_000}
+	c.State.Config = session.Config{Total: 1_000_000}
 	heads := make([]*store.Head, turns)
 	for i := range heads {
 		heads[i] = said(i+1, store.Artefact{})

@@ -15,7 +15,6 @@ import (
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
-	"github.com/vmihailenco/msgpack/v5"
 )
 
 // A pass changes which turns the window shows, and how. There is one mechanism for all kinds:
@@ -33,37 +32,9 @@ import (
 // The verdicts of the newest KeptVerdicts passes stay in their rows, so an undo reaches that far back. Undoing a pass
 // that follows one without verdicts returns ErrGone. State.InForce names the pass whose verdicts hold, 0 before the first.
 
-// PassRow is the record of one pass.
-type PassRow struct {
-	//lint:ignore U1000 msgpack looks for it
-	_msgpack struct{} `msgpack:",as_array"`
-	Number   uint64
-	Kind     string
-	At       int64
-	Actor    string
-	Key      uint64 // of window.Judge
-	Keywords []string
-	Tokens   int // of the intent
-	IR       []byte
-	Params   session.Params
-	Previous uint64 // pass whose verdicts held before
-	Count    [3]int // turns by action
-	Items    []PassItem
-	Undone   bool
-	Verdicts []byte // of a pager's pass; nil: they are no longer kept
-}
-
-// PassItem is one unit that a pass compacted.
-type PassItem struct {
-	//lint:ignore U1000 msgpack looks for it
-	_msgpack    struct{} `msgpack:",as_array"`
-	ID          string
-	From, To    uint8
-	FromBecause string
-	Because     string
-	Before      int
-	After       int
-	Unpinned    bool // a pin of it gave way
+// encode is the row.
+func (p *PassRow) encode() []byte {
+	return passFields.Row(rowVersion, p, 256+len(p.IR)+len(p.Verdicts)+64*len(p.Items))
 }
 
 // Info returns the record as users see it.
@@ -186,7 +157,7 @@ func (c *Conversation) storePass(ctx context.Context, actor string, verdicts []w
 		old, err := c.loadPass(ctx, c.State.Kept[0])
 		if err == nil {
 			old.Verdicts = nil
-			w.Put(c.PassKey(old.Number), &old)
+			w.Raw(c.PassKey(old.Number), old.encode())
 		} else if !errors.Is(err, store.ErrGone) {
 			return err
 		}
@@ -234,8 +205,8 @@ func (c *Conversation) Number(w *Writes, row *PassRow, actor string) {
 	if row.Kind == session.PassPager {
 		c.inForce(*row)
 	}
-	w.Put(c.PassKey(row.Number), row)
-	w.Put(c.Key(SessionRowKey), &c.State)
+	w.Raw(c.PassKey(row.Number), row.encode())
+	c.StoreState(w)
 }
 
 // undo undoes pass n. The caller holds the lock.
@@ -330,8 +301,8 @@ func (c *Turns) giveBack(w *Writes, p *PassRow) error {
 		return err
 	}
 	p.Undone = true
-	w.Put(c.PassKey(p.Number), p)
-	w.Put(c.Key(SessionRowKey), &c.State)
+	w.Raw(c.PassKey(p.Number), p.encode())
+	c.StoreState(w)
 	return nil
 }
 
@@ -339,8 +310,8 @@ func (c *Turns) giveBack(w *Writes, p *PassRow) error {
 func (c *Conversation) Passes(ctx context.Context) ([]session.PassInfo, error) {
 	out := []session.PassInfo{}
 	err := staterows.Walk(ctx, c.host.Store, c.Key(PassRowKey)+"\x00", func(r store.StateRow) error {
-		var p PassRow
-		if err := codec.Unpack(r.Value, &p); err != nil {
+		p, err := DecodePass(r.Value)
+		if err != nil {
 			return fmt.Errorf("ctxpage: pass of session %s: %w", c.ID, err)
 		}
 		out = append(out, p.Info())
@@ -377,7 +348,7 @@ func (c *Conversation) loadPass(ctx context.Context, n uint64) (p PassRow, err e
 		}
 		return p, fmt.Errorf("%w: session %s has no pass %d", store.ErrNotFound, c.ID, n)
 	}
-	return p, codec.Unpack(row.Value, &p)
+	return DecodePass(row.Value)
 }
 
 // Intent returns the intent of the pass in force.
@@ -397,12 +368,12 @@ func (c *Turns) Intent() (ir session.IntentIR, err error) {
 
 // WithoutIntent returns the record of a pass without its keywords and intent, which are words of a turn.
 func WithoutIntent(row []byte) ([]byte, error) {
-	var p PassRow
-	if err := codec.Unpack(row, &p); err != nil {
+	p, err := DecodePass(row)
+	if err != nil {
 		return nil, err
 	}
 	p.Keywords, p.IR = nil, nil
-	return msgpack.Marshal(&p)
+	return p.encode(), nil
 }
 
 // The verdicts of a pass: a version, their number, then for each, in the order of page numbers, the number's growth,
@@ -457,8 +428,8 @@ func decodeVerdicts(b []byte) (map[uint64]window.Verdict, error) {
 
 // renumber returns the record of a pass for a database that has the pages under other numbers.
 func renumber(row []byte, to map[uint64]uint64) ([]byte, error) {
-	var p PassRow
-	if err := codec.Unpack(row, &p); err != nil || p.Verdicts == nil {
+	p, err := DecodePass(row)
+	if err != nil || p.Verdicts == nil {
 		return row, err
 	}
 	of, err := decodeVerdicts(p.Verdicts)
@@ -472,13 +443,13 @@ func renumber(row []byte, to map[uint64]uint64) ([]byte, error) {
 		}
 	}
 	p.Verdicts = encodeVerdicts(blocks)
-	return msgpack.Marshal(&p)
+	return p.encode(), nil
 }
 
 // judgedPages returns the pages that the verdicts of a pass are about.
 func judgedPages(row []byte) ([]uint64, error) {
-	var p PassRow
-	if err := codec.Unpack(row, &p); err != nil || p.Verdicts == nil {
+	p, err := DecodePass(row)
+	if err != nil || p.Verdicts == nil {
 		return nil, err
 	}
 	of, err := decodeVerdicts(p.Verdicts)

@@ -8,10 +8,8 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
-	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/token"
-	"github.com/vmihailenco/msgpack/v5"
 )
 
 // What the database keeps of a session beside its pages, as state rows (FORMAT.md names their keys). A row of a turn
@@ -33,26 +31,9 @@ const (
 // KeptVerdicts is the number of passes whose verdicts are kept. An undo reaches that far back.
 const KeptVerdicts = 32
 
-// sessionRow is the state of a session.
-type sessionRow struct {
-	//lint:ignore U1000 msgpack looks for it
-	_msgpack struct{} `msgpack:",as_array"`
-	Created  int64
-	Pass     uint64   // number of the last pass of either kind
-	InForce  uint64   // the pass whose verdicts hold; 0: none
-	Kept     []uint64 // passes whose verdicts are stored, oldest first
-	Key      uint64   // of window.Judge
-	Config   *session.Config
-	Ratio    int64 // of the calibration, parts per million; 0: none
-}
-
 // NewSession returns the row that lists a session which nothing was decided about yet.
-func NewSession(scope, id string, now time.Time) (store.StateRow, error) {
-	raw, err := msgpack.Marshal(&sessionRow{Created: codec.Micros(now)})
-	if err != nil {
-		return store.StateRow{}, fmt.Errorf("ctxpage: encode session %s: %w", id, err)
-	}
-	return store.StateRow{Key: SessionRowKey + scope + "\x00" + id, Value: raw}, nil
+func NewSession(scope, id string, now time.Time) store.StateRow {
+	return store.StateRow{Key: SessionRowKey + scope + "\x00" + id, Value: sessionFields.Row(rowVersion, &sessionRow{Created: codec.Micros(now)}, 16)}
 }
 
 // Key is the key of a row of the session.
@@ -74,7 +55,7 @@ func StateKinds() []store.StateKind {
 	return []store.StateKind{
 		{Prefix: TurnRowKey, Scope: ScopeOf, Past: turnPast(TurnRowKey), Check: checked(func(c *Turns, raw []byte) error { return c.TakeTurn("", raw) })},
 		{Prefix: PlaceRowKey, Scope: ScopeOf, Past: turnPast(PlaceRowKey), Check: checked(func(c *Turns, raw []byte) error { return c.TakePlace("", raw) })},
-		{Prefix: PassRowKey, Scope: ScopeOf, Names: judgedPages, Renumber: renumber, Check: checked(func(_ *Turns, raw []byte) error { return codec.Unpack(raw, new(PassRow)) }), Journal: &store.StateJournal{Keep: KeptVerdicts, Entry: passEntry, At: passAt, Head: passHead, Needs: passNeeds}},
+		{Prefix: PassRowKey, Scope: ScopeOf, Names: judgedPages, Renumber: renumber, Check: checked(func(_ *Turns, raw []byte) error { _, err := DecodePass(raw); return err }), Journal: &store.StateJournal{Keep: KeptVerdicts, Entry: passEntry, At: passAt, Head: passHead, Needs: passNeeds}},
 		{Prefix: ChangeRowKey, Scope: ScopeOf, Told: true},
 		{Prefix: WatchRowKey, Scope: ScopeOf, Told: true, Stays: true},
 		{Prefix: NoteRowKey, Scope: ScopeOf},
@@ -124,8 +105,7 @@ func passEntry(key string) (journal string, number uint64) {
 }
 
 func passAt(row []byte) (int64, error) {
-	var p PassRow
-	err := codec.Unpack(row, &p)
+	p, err := DecodePass(row)
 	return p.At, err
 }
 
@@ -133,8 +113,8 @@ func passHead(journal string) string { return SessionRowKey + journal }
 
 // passNeeds are the passes that an undo may come back to, and the one in force.
 func passNeeds(head []byte) ([]uint64, error) {
-	var s sessionRow
-	if err := codec.Unpack(head, &s); err != nil {
+	s, err := readRow(&sessionFields, head)
+	if err != nil {
 		return nil, err
 	}
 	return append(slices.Clone(s.Kept), s.InForce), nil

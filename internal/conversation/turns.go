@@ -76,8 +76,8 @@ func (c *Turns) Reset(raw []byte) error {
 	c.Unsaved, c.yielded = map[string]bool{}, map[string]bool{}
 	c.State, c.Force = sessionRow{}, PassRow{}
 	if raw != nil {
-		if err := codec.Unpack(raw, &c.State); err != nil {
-			return fmt.Errorf("ctxpage: state of session %s: %w", c.ID, err)
+		if err := sessionFields.ReadRow(raw, rowVersion, &c.State); err != nil {
+			return fmt.Errorf("ctxpage: session %s: %w", c.ID, err)
 		}
 	}
 	c.Cal = calibrated(c.State.Ratio)

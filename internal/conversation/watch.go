@@ -1,7 +1,6 @@
 package conversation
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -10,12 +9,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/window"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
-	"github.com/vmihailenco/msgpack/v5"
 )
 
 // WatchEvents is the number of events that wait for a reader. Further events are dropped and counted.
@@ -145,14 +142,10 @@ func (t *Sessions) commitWatch(ctx context.Context, s *sight, actor string, leaf
 	if err != nil {
 		return err
 	}
-	value, err := s.row.Encode()
-	if err != nil {
-		return err
-	}
 	key := RowKey(WatchRowKey, s.of[0], s.of[1])
 	out, err := t.Store.Commit(ctx, store.Batch{
 		ID: id, Scope: s.of[0], Actor: actor, Now: t.Clock(), OnStale: store.AllowStale, Leaf: leaf,
-		State: []store.StateRow{{Key: key, Value: value}}, ExpectState: []store.StatePre{{Key: key, LSN: s.lsn}},
+		State: []store.StateRow{{Key: key, Value: s.row.Encode()}}, ExpectState: []store.StatePre{{Key: key, LSN: s.lsn}},
 	})
 	if err == nil {
 		if s.lsn = out.LSN; s.row.Holder != "" && s.row.Holder == t.self() {
@@ -212,7 +205,7 @@ func (w *Watcher) Plan(ctx context.Context, now time.Time) (p session.Plan, err 
 
 // plan is Plan for a caller that holds the lock of the session.
 func (w *Watcher) plan(now time.Time) (session.Plan, error) {
-	if w.c.State.Config == nil {
+	if !w.c.State.limited() {
 		return session.Plan{}, noWindow(w.c)
 	}
 	return w.c.Window().Plan(now)
@@ -371,12 +364,8 @@ func (c *Conversation) undone(ctx context.Context, w *Writes, pass uint64) error
 	m, e := s.machine.Undone(c.host.Clock(), pass, c.Tokens())
 	s.row.Progress = m.Progress
 	s.row.Add([]session.Event{e})
-	value, err := s.row.Encode()
-	if err != nil {
-		return err
-	}
 	key := c.Key(WatchRowKey)
-	w.Raw(key, value)
+	w.Raw(key, s.row.Encode())
 	w.Expect = append(w.Expect, store.StatePre{Key: key, LSN: s.lsn})
 	return nil
 }
@@ -397,7 +386,7 @@ const (
 
 // Mark returns the value of the change row for the window as it is in memory, with so many tokens that come in besides.
 func (c *Turns) Mark(coming int) []byte {
-	if c.State.Config == nil {
+	if !c.State.limited() {
 		return []byte{byte(NoWindow)}
 	}
 	t := c.State.Config.Thresholds()
@@ -428,53 +417,14 @@ func SessionOf(kind, key string) (of [2]string, ok bool) {
 	return of, ok
 }
 
-// KeptEvents is the number of watcher events that a session keeps for its followers.
-const KeptEvents = 16
-
-// WatchRow is the state of the watcher of a session, so that any process can continue or follow it.
-type WatchRow struct {
-	Holder   string // the process that was asked to run it, by the id of its open database; "": the owner
-	Name     string // of the holder, for people
-	Progress window.Progress
-	Events   []session.Event // the newest, oldest first
-}
-
-// Add notes events.
-func (r *WatchRow) Add(events []session.Event) {
-	r.Events = append(r.Events, events...)
-	r.Events = r.Events[max(len(r.Events)-KeptEvents, 0):]
-}
-
-// Encode returns the row as stored: arrays without names.
-func (r *WatchRow) Encode() ([]byte, error) {
-	var b bytes.Buffer
-	e := msgpack.NewEncoder(&b)
-	e.UseArrayEncodedStructs(true)
-	if err := e.Encode(r); err != nil {
-		return nil, fmt.Errorf("ctxpage: encode the watch of a session: %w", err)
-	}
-	return b.Bytes(), nil
-}
-
-// DecodeWatch reads a stored row; nil: there is none.
-func DecodeWatch(raw []byte) (r WatchRow, err error) {
-	if raw == nil {
-		return r, nil
-	}
-	if err := codec.Unpack(raw, &r); err != nil {
-		return r, fmt.Errorf("ctxpage: the watch of a session: %w", err)
-	}
-	return r, nil
-}
-
 // WindowOf returns the configuration in the state row of a session; nil: it has no window.
 func WindowOf(raw []byte) (*session.Config, error) {
 	if raw == nil {
 		return nil, nil
 	}
-	var s sessionRow
-	if err := codec.Unpack(raw, &s); err != nil {
-		return nil, fmt.Errorf("ctxpage: state of a session: %w", err)
+	s, err := readRow(&sessionFields, raw)
+	if err != nil || !s.limited() {
+		return nil, err
 	}
-	return s.Config, nil
+	return &s.Config, nil
 }

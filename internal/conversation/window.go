@@ -101,7 +101,7 @@ func (c *Turns) inWindow(u int) bool {
 
 // Fits is nil, or the *session.HeadroomError of a window above its limit.
 func (c *Turns) Fits() error {
-	if c.State.Config == nil {
+	if !c.State.limited() {
 		return nil
 	}
 	t := c.State.Config.Thresholds()
@@ -124,10 +124,7 @@ func (c *Turns) Window() window.State {
 // out of it for good.
 func (c *Turns) MakeWindow() window.State {
 	c.list()
-	st := window.State{Generation: c.Rev, Turn: c.Turn(), Pass: c.State.Pass, Sections: make([]window.Section, 0, len(c.Inside.Value))}
-	if c.State.Config != nil {
-		st.Config = *c.State.Config
-	}
+	st := window.State{Generation: c.Rev, Turn: c.Turn(), Pass: c.State.Pass, Config: c.State.Config, Sections: make([]window.Section, 0, len(c.Inside.Value))}
 	for _, u := range c.Inside.Value {
 		if sec, ok := c.section(u); ok {
 			st.Sections = append(st.Sections, sec)

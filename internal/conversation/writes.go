@@ -3,14 +3,12 @@ package conversation
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
-	"github.com/vmihailenco/msgpack/v5"
 )
 
 // Memory is changed before the commit: what a plan does next depends on what it did. So the rule for whoever commits is that
@@ -23,7 +21,6 @@ type Writes struct {
 	at   map[string]int
 	Sets int // how often a row was set, the same one again included
 	Puts []store.Put
-	Err  error // the first that encoding gave
 
 	Expect []store.StatePre // of rows of other writers
 
@@ -40,13 +37,9 @@ func (w *Writes) expect(n int) {
 	}
 }
 
-// Put sets a row to a value in msgpack.
-func (w *Writes) Put(key string, v any) {
-	raw, err := msgpack.Marshal(v)
-	if err != nil && w.Err == nil {
-		w.Err = fmt.Errorf("ctxpage: encode %s: %w", key, err)
-	}
-	w.Raw(key, raw)
+// StoreState sets the row of the session.
+func (c *Turns) StoreState(w *Writes) {
+	w.Raw(c.Key(SessionRowKey), sessionFields.Row(rowVersion, &c.State, 64))
 }
 
 // Raw sets a row; nil deletes it.
@@ -127,12 +120,11 @@ func (c *Turns) Saved() {
 
 // Commit writes what was collected. When it fails, the next use reads the session again.
 func (c *Conversation) Commit(ctx context.Context, actor string, w *Writes, leaf manifest.Record) error {
-	err := w.Err
+	id, err := c.host.NewID()
 	if c.host.ReadOnly {
 		err = store.ErrReadOnly
 	}
-	id, idErr := c.host.NewID()
-	if err = errors.Join(err, idErr); err == nil {
+	if err == nil {
 		leaf.Session = c.ID
 		b := store.Batch{ID: id, Scope: c.Scope, Actor: actor, Now: c.host.Clock(), OnStale: store.AllowStale, Puts: w.Puts, State: w.Rows, Leaf: leaf}
 		c.Guard(&b, 0)

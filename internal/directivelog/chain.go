@@ -157,16 +157,12 @@ func SameSession(a, b directive.Session) bool {
 func (c *Chain) Changed() bool { return len(c.entries) > 0 }
 
 // Write puts the rows of the new versions into a batch, with what they expect of the store and the leaf that names them.
-func (c *Chain) Write(b *store.Batch, actor string, now time.Time) error {
+func (c *Chain) Write(b *store.Batch, actor string, now time.Time) {
 	version := c.Own.Version
 	for _, e := range c.entries {
 		version++
 		e.Version, e.At, e.Actor = version, now, actor
-		row, err := Pack(&e)
-		if err != nil {
-			return err
-		}
-		b.State = append(b.State, store.StateRow{Key: LogKey(c.scope, version), Value: row})
+		b.State = append(b.State, store.StateRow{Key: LogKey(c.scope, version), Value: Pack(&e)})
 	}
 	b.State = append(b.State, store.StateRow{Key: StateKey(c.scope), Value: b.State[len(b.State)-1].Value})
 	b.ExpectState = c.read
@@ -174,5 +170,4 @@ func (c *Chain) Write(b *store.Batch, actor string, now time.Time) error {
 		Type: manifest.TypeDirective, Action: c.entries[0].Action, Reason: c.reason,
 		Note: fmt.Sprintf("version %d", version),
 	}
-	return nil
 }

@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/ctxpage/ctxpage/directive"
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/store"
-	"github.com/vmihailenco/msgpack/v5"
 )
 
 // Keys of state rows. A log key ends in a version, which has no slash, so no two scopes share one.
@@ -68,9 +68,8 @@ func entry(key string) (scope string, version uint64) {
 }
 
 func writtenAt(row []byte) (int64, error) {
-	var w wire
-	err := codec.Unpack(row, &w)
-	return w.At, err
+	e, err := unpack(row)
+	return codec.Micros(e.At), err
 }
 
 // unit is the rows of one scope, without whose state row the journal says nothing.
@@ -83,59 +82,44 @@ func unit(key string) store.StateUnit {
 	return store.StateUnit{Name: "directives of " + scope, Key: StateKey(scope), Page: store.Ref{Scope: scope, ID: PageID}}
 }
 
-// wire is the row of a version; the state row repeats the newest. Its checkpoint is a directive checkpoint.
-type wire struct {
-	//lint:ignore U1000 msgpack looks for it
-	_msgpack   struct{} `msgpack:",as_array"`
-	Version    uint64
-	At         int64 // unix µs
-	Actor      string
-	Action     string
-	Input      string
-	Kind       uint8
-	Changed    bool
-	Prompt     string
-	Code       string
-	Repair     []string
-	Scope      string
-	Checkpoint []byte
-}
+// rowVersion is the version of the row of a version of directives.
+const rowVersion = 1
+
+// entryFields are that row; the state row repeats the newest. Tags are never given twice.
+var entryFields = codec.Record[directive.Entry]{Name: "a version of directives", Fields: []codec.Field[directive.Entry]{
+	codec.Uint(1, "Version", func(e *directive.Entry) *uint64 { return &e.Version }),
+	codec.Moment(2, "At", func(e *directive.Entry) *time.Time { return &e.At }),
+	codec.Text(3, "Actor", func(e *directive.Entry) *string { return &e.Actor }),
+	codec.Text(4, "Action", func(e *directive.Entry) *string { return &e.Action }),
+	codec.Text(5, "Input", func(e *directive.Entry) *string { return &e.Input }),
+	codec.Uint(6, "Decision.Kind", func(e *directive.Entry) *directive.Kind { return &e.Decision.Kind }),
+	codec.Flag(7, "Decision.Changed", func(e *directive.Entry) *bool { return &e.Decision.Changed }),
+	codec.Text(8, "Decision.Prompt", func(e *directive.Entry) *string { return &e.Decision.Prompt }),
+	codec.Text(9, "Decision.Code", func(e *directive.Entry) *string { return &e.Decision.Code }),
+	codec.Texts(10, "Decision.Repair", func(e *directive.Entry) *[]string { return &e.Decision.Repair }),
+	codec.Text(11, "Decision.Scope", func(e *directive.Entry) *string { return &e.Decision.Scope }),
+	{Tag: 12, Name: "After",
+		Write: func(e *codec.Encoder, of *directive.Entry) { e.Raw(directive.ExportCheckpoint(of.After)) },
+		Read: func(d *codec.Decoder, of *directive.Entry) {
+			after, err := directive.ImportCheckpoint(d.Rest())
+			if of.After = after; err != nil {
+				d.Fail()
+			}
+		}},
+}}
 
 // Pack encodes the row of a version.
-func Pack(e *directive.Entry) ([]byte, error) {
-	b, err := msgpack.Marshal(&wire{
-		Version: e.Version, At: codec.Micros(e.At), Actor: e.Actor, Action: e.Action, Input: e.Input, Kind: uint8(e.Decision.Kind),
-		Changed: e.Decision.Changed, Prompt: e.Decision.Prompt, Code: string(e.Decision.Code), Repair: e.Decision.Repair,
-		Scope: e.Decision.Scope, Checkpoint: directive.ExportCheckpoint(e.After),
-	})
-	if err != nil {
-		return nil, fmt.Errorf("ctxpage: encode directives: %w", err)
-	}
-	return b, nil
-}
+func Pack(e *directive.Entry) []byte { return entryFields.Row(rowVersion, e, 256+len(e.Input)) }
 
 func unpack(row []byte) (out directive.Entry, err error) {
-	var w wire
-	if err := codec.Unpack(row, &w); err != nil {
-		return out, err
-	}
-	if w.Version == 0 {
-		return out, fmt.Errorf("%w: directives of version 0", codec.ErrMalformed)
-	}
-	after, err := directive.ImportCheckpoint(w.Checkpoint)
-	if err != nil {
-		return out, err
-	}
-	out = directive.Entry{
-		Version: w.Version, At: codec.FromMicros(w.At), Actor: w.Actor, Action: w.Action, Input: w.Input, After: after,
-		Decision: directive.Decision{
-			Kind: directive.Kind(w.Kind), Changed: w.Changed, Prompt: w.Prompt, Code: (w.Code), Repair: w.Repair, Scope: w.Scope,
-		},
+	err = entryFields.ReadRow(row, rowVersion, &out)
+	if err == nil && out.Version == 0 {
+		err = fmt.Errorf("%w: directives of version 0", codec.ErrMalformed)
 	}
 	if out.Decision.Kind == directive.Update {
-		out.Decision.State = after.State
+		out.Decision.State = out.After.State
 	}
-	return out, nil
+	return out, err
 }
 
 // Journal reads the directives of a store. The zero value is of no use.

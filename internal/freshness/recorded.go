@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/vmihailenco/msgpack/v5"
-
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/staterows"
 	"github.com/ctxpage/ctxpage/store"
@@ -59,22 +57,24 @@ func DirectoryScope(key string) string {
 // Key is the key of its row in a scope.
 func (r Recorded) Key(scope string) string { return DirectoryRowsOf(scope) + r.Prefix + "\x00" + r.Dir }
 
+const recordedVersion = 1
+
+// recordedFields are the row. Tags are never given twice.
+var recordedFields = codec.Record[Recorded]{Name: "a recorded directory", Fields: []codec.Field[Recorded]{
+	codec.Text(1, "Dir", func(r *Recorded) *string { return &r.Dir }),
+	codec.Text(2, "Prefix", func(r *Recorded) *string { return &r.Prefix }),
+	codec.Int(3, "MaxSize", func(r *Recorded) *int64 { return &r.MaxSize }),
+}}
+
 // Pack encodes the row.
-func (r Recorded) Pack() ([]byte, error) { return msgpack.Marshal([]any{r.Dir, r.Prefix, r.MaxSize}) }
+func (r Recorded) Pack() []byte { return recordedFields.Row(recordedVersion, &r, 64) }
 
 // ReadDirectory reads the row of a recorded directory.
-func ReadDirectory(row store.StateRow) (Recorded, error) {
-	var r struct {
-		//lint:ignore U1000 msgpack looks for it
-		_msgpack struct{} `msgpack:",as_array"`
-		Dir      string
-		Prefix   string
-		MaxSize  int64
+func ReadDirectory(row store.StateRow) (r Recorded, err error) {
+	if err = recordedFields.ReadRow(row.Value, recordedVersion, &r); err != nil {
+		err = fmt.Errorf("ctxpage: directories of %s: %w", DirectoryScope(row.Key), err)
 	}
-	if err := codec.Unpack(row.Value, &r); err != nil {
-		return Recorded{}, fmt.Errorf("ctxpage: recorded directory of %s: %w", DirectoryScope(row.Key), err)
-	}
-	return Recorded{r.Dir, r.Prefix, r.MaxSize}, nil
+	return r, err
 }
 
 // Directories reads the directories recorded for a scope, by prefix and path.

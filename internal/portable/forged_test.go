@@ -16,6 +16,7 @@ import (
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/directivelog"
 	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/freshness"
 	"github.com/ctxpage/ctxpage/internal/portable"
 	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
@@ -72,7 +73,7 @@ func page(scope, id, text string, artefact map[string]any) map[string]any {
 // content, unless its caller asks for that.
 func TestImportGrantsNothing(t *testing.T) {
 	ctx := t.Context()
-	roots, dir := packed(t, []string{"/etc", "/srv/docs"}), packed(t, []any{"/srv/docs/more", "", 100})
+	roots, dir := packed(t, []string{"/etc", "/srv/docs"}), freshness.Recorded{Dir: "/srv/docs/more", MaxSize: 100}.Pack()
 	policy := row(ops.StateKinds()[0].Prefix+"acme", nil)
 	from := small(t, t.TempDir(), 3)
 	require.NoError(t, from.Admin().Retention().Set(ctx, "acme", ops.Policy{Prune: ops.Age(time.Hour)}, "kim"))
@@ -114,7 +115,7 @@ func TestImportGrantsNothing(t *testing.T) {
 	}
 
 	to := open(t, filepath.Join(t.TempDir(), "to.ctx"), nil, store.Info{})
-	lie := forge(t, policies, row("directory/acme\x00\x00/srv/docs", packed(t, []any{"/etc", "", 100})))
+	lie := forge(t, policies, row("directory/acme\x00\x00/srv/docs", freshness.Recorded{Dir: "/etc", MaxSize: 100}.Pack()))
 	_, err := to.Admin().Import(ctx, bytes.NewReader(lie), portable.ImportOptions{By: "operator", Roots: []string{"/srv"}})
 	require.ErrorIs(t, err, store.ErrInvalid, "key and value name different directories")
 }

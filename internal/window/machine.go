@@ -1,8 +1,6 @@
 package window
 
 import (
-	"fmt"
-	"slices"
 	"time"
 
 	"github.com/ctxpage/ctxpage/session"
@@ -62,19 +60,6 @@ const (
 var phaseNames = [...]string{"idle", "warned", "compacting", "blocked"}
 
 func (p Phase) String() string { return phaseNames[p] }
-
-// MarshalText is String.
-func (p Phase) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
-
-// UnmarshalText reads the name of a phase.
-func (p *Phase) UnmarshalText(b []byte) error {
-	i := slices.Index(phaseNames[:], string(b))
-	if i < 0 {
-		return fmt.Errorf("session: phase %q: expected one of %q", b, phaseNames)
-	}
-	*p = Phase(i)
-	return nil
-}
 
 // Move is the task of the caller after a Step.
 type Move uint8
