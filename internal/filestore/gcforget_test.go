@@ -125,7 +125,7 @@ func TestGCForgets(t *testing.T) {
 		require.NoError(t, tx.Put(ctx, Artefact{ID: "answer", Text: "an answer to what is forgotten"}))
 		var held *store.HeldError
 		require.ErrorAs(t, tx.Commit(ctx, Verdict{Confidence: 1, By: "tests"}), &held)
-		require.Equal(t, ReasonStaleContext, held.Reason)
+		require.Equal(t, store.ReasonStaleContext, held.Reason)
 		require.NoError(t, db.Close())
 		db = openTest(t, path, Options{})
 	}
