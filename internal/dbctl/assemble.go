@@ -36,12 +36,6 @@ type assembleCmd struct {
 	modelFlags
 }
 
-func (assembleCmd) Help() string {
-	return `Prints the context on standard output and a summary line on standard error. Commit the answer with dbctl commit --trace. The assembly writes a manifest, which why, replay and diff read, so the file is opened for writing. With --read-only there is no manifest, and the trace leads nowhere. A filter (--tag, --subject, --meta and others) is applied before the best pages are chosen; system pages, directives and the turns of --session enter whatever it says.
-
-Example: dbctl assemble agent.ctx acme/support 'what may I refund?' --budget 4000 >context.txt`
-}
-
 type blockView struct {
 	Ref    string  `json:"ref"`
 	Num    uint64  `json:"num"`

@@ -15,12 +15,6 @@ type backupCmd struct {
 	Out  string `arg:"" help:"Path of the copy. The directory must exist; the files must not."`
 }
 
-func (backupCmd) Help() string {
-	return `Copies file, log and audit so that the copy can be opened as it is, and prints the head of the copy. Keep the head elsewhere: dbctl restore --head verifies the backup against it. Beside an agent that has the file open, the agent makes the copy. The audit records the name and the time of the backup, so that the report of a later erase can name it; if the file cannot be written, it does not.
-
-Example: dbctl backup agent.ctx backups/agent-2027-01-31.ctx`
-}
-
 type backupView struct {
 	File  string `json:"file"`
 	Out   string `json:"out"`

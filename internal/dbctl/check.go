@@ -22,14 +22,6 @@ type checkCmd struct {
 	Child  bool   `hidden:"" help:"Check in this process and write the result for the parent process."`
 }
 
-func (checkCmd) Help() string {
-	return `Reads every row, every text, the catalogue, the audit and the pages of the file, and compares them with each other. Read-only. Exit code 3 if anything is damaged. The check runs in a child process, because certain damage crashes the page walk; the crash is then reported as damage with its signal. After an unclean shutdown, rows that are only in the log are not compared until the next write.
-
-While another process has the database open, the check is refused (exit code 5); --online lets that process do it.
-
-Example: dbctl check agent.ctx`
-}
-
 type checkView struct {
 	OK       bool            `json:"ok"`
 	File     string          `json:"file"`

@@ -28,12 +28,6 @@ type commitCmd struct {
 	DryRun bool `help:"Show how the gate would decide and write nothing. Staleness is only checked by a real commit."`
 }
 
-func (commitCmd) Help() string {
-	return `Reads the answer from standard input and commits it if it passes the gate. It is held for review if there is no verdict, if the actor judged itself, or if the confidence is below the gate (0.7). A held batch is durable and invisible; its id is printed and the exit code is 4. If somebody wrote an artefact with that id after the context was assembled, the commit is a conflict and nothing is written.
-
-Example: dbctl commit agent.ctx acme/support --trace 01J… --confidence 0.88 --by checker <answer.txt`
-}
-
 // commitView is the JSON of commit.
 type commitView struct {
 	Status string   `json:"status"`

@@ -18,16 +18,6 @@ type completionCmd struct {
 	Given []string `arg:"" optional:"" hidden:"" passthrough:""`
 }
 
-func (completionCmd) Help() string {
-	return `Prints a completion script. Load it from your shell's startup file:
-
-  bash, in ~/.bashrc:  source <(dbctl completion bash)
-  zsh, in ~/.zshrc:    source <(dbctl completion zsh)
-  fish:                dbctl completion fish >~/.config/fish/completions/dbctl.fish
-
-Example: source <(dbctl completion bash)`
-}
-
 var shells = map[string]string{
 	"bash": `_dbctl() {
 	local IFS=$'\n'

@@ -23,12 +23,6 @@ type demoCmd struct {
 	Into     string `help:"Empty or new folder for the copy and the database. Default: a temporary folder, which is removed at the end." placeholder:"DIR"`
 }
 
-func (demoCmd) Help() string {
-	return `Runs the main verbs on a copy of the folder and shows each command with its result: the folder is imported, a context assembled, a file edited so that a page becomes dirty, and an answer is first held and then committed; then what happened is explained, replayed and verified. No model is called: the answer is made from the best page.
-
-Example: dbctl demo ~/notes`
-}
-
 // demoView has the commands with their results.
 type demoView struct {
 	Dir      string     `json:"dir"`

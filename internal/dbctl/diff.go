@@ -21,12 +21,6 @@ type diffCmd struct {
 	ReadOnly bool `help:"With --text: write no manifest of the reads."`
 }
 
-func (diffCmd) Help() string {
-	return `Compares two contexts by their manifests: pages that only one has, pages that differ in version, form or score, and settings that differ. Read-only without --text.
-
-Example: dbctl diff agent.ctx 01J… 01J… --text`
-}
-
 type diffChange struct {
 	Ref  string   `json:"ref"`
 	What []string `json:"what"`

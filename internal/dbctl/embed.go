@@ -58,16 +58,6 @@ type embedCmd struct {
 	modelFlags
 }
 
-func (embedCmd) Help() string {
-	return `Makes a vector for every page that has none by this model, so that search and assemble with the same --model find pages by their meaning. A question makes up to 256 missing vectors by itself; this command makes all of them. Vectors are stored as they are made, so an interrupted run continues where it stopped. Vectors of other models stay.
-
-System pages, drafts and notes get no vectors in advance. Pages that the model refuses are listed; exit code 1 if there are any.
-
-Nothing is downloaded. A folder must have the files model.safetensors and tokenizer.json of a static model (as model2vec makes them). An endpoint must answer POST /v1/embeddings.
-
-Example: dbctl embed agent.ctx --model http://localhost:11434/v1#nomic-embed-text --scope acme/docs`
-}
-
 func (c *embedCmd) Run(a *app) error {
 	if c.Model == "" {
 		return usage("--model: expected the folder of a static model, or an endpoint and the name of its model, like http://localhost:11434/v1#nomic-embed-text")

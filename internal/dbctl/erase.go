@@ -21,8 +21,6 @@ type eraseCmd struct {
 	Verify  eraseVerifyCmd  `cmd:"" help:"Check the receipt of an erase, without the database."`
 }
 
-func (eraseCmd) Help() string { return eraseRunCmd{}.Help() }
-
 type eraseRunCmd struct {
 	File    string   `arg:"" help:"Database."`
 	Refs    []string `arg:"" optional:"" name:"ref" help:"Artefacts, as scope:id; all their versions are erased."`
@@ -35,18 +33,6 @@ type eraseRunCmd struct {
 	Names   bool     `help:"Also remove ids, scopes and sessions of what is erased: from the audit, where the bodies of leaves that name them are removed and their hashes stay, and from every row."`
 	Receipt string   `help:"Write the receipt to this new file." placeholder:"PATH"`
 	DryRun  bool     `help:"Report what would be erased and what is affected. Opens the file read-only."`
-}
-
-func (eraseRunCmd) Help() string {
-	return `Erases all versions of what you name, and everything else that holds its words: turns and what was decided about them, drafts, held batches, questions, summaries, vectors and the index. Then the log is cut and the file is written anew, so that no file of the database contains any of it. Run it with --dry-run first: the report lists what goes, what was derived from it, which contexts showed it, and what was committed from those contexts.
-
-The audit stays and still verifies against every earlier head. It keeps names, times and counts, and digests that nobody can guess from, because their salts are erased. With --names it loses the names, too: leaves that have them keep their hashes and lose their bodies. Backups and copies made earlier are out of reach; docs/erase.md lists what else stays visible.
-
-Erasing takes about as long as copying the file, and as much space. If it is interrupted, the next open for writing finishes it, and takes nothing that was written since; dbctl erase receipt then makes its receipt. The receipt proves to others that the erase is in the audit; check it with dbctl erase verify.
-
-Tenants may use one name for different people: name the tenant's scope, too.
-
-Example: dbctl erase agent.ctx --subject ann --scope acme --by privacy-desk --reason "request 4711" --dry-run`
 }
 
 // eraseView is a report, with the receipt of what was done.
@@ -200,12 +186,6 @@ func printBackups(w io.Writer, list []store.Backup) {
 type eraseVerifyCmd struct {
 	Receipt string `arg:"" help:"Receipt, or - for standard input."`
 	Head    string `help:"Head kept elsewhere to check against instead of the one in the receipt: the line itself, or a file that ends with it. It must be of the same size."`
-}
-
-func (eraseVerifyCmd) Help() string {
-	return `Checks that the leaf in the receipt says what the receipt says, and that it is in the audit with the receipt's head. To know that this head is that of the database, compare it with one you got elsewhere: dbctl manifest verify FILE --head HEAD.
-
-Example: dbctl erase verify receipt.json`
 }
 
 // receiptView is the JSON of a receipt that holds.

@@ -17,12 +17,6 @@ type eraseLsCmd struct {
 	File string `arg:"" help:"Database."`
 }
 
-func (eraseLsCmd) Help() string {
-	return `Lists the erases that are finished: their trace, and who did them, when and why. The names of what was erased are not kept.
-
-Example: dbctl erase ls agent.ctx`
-}
-
 func (c *eraseLsCmd) Run(a *app) error {
 	return show(a, c.File, false, func(db *ctxpage.DB) (erasuresView, error) {
 		list, err := db.Admin().Erasures(a.ctx)
@@ -48,12 +42,6 @@ type eraseReceiptCmd struct {
 	File  string `arg:"" help:"Database."`
 	Trace string `arg:"" help:"Trace of the erase, or a unique beginning of it."`
 	Out   string `short:"o" help:"New file for the receipt. Default: standard output." placeholder:"PATH"`
-}
-
-func (eraseReceiptCmd) Help() string {
-	return `Makes the receipt of a finished erase again, under the present head. Use it if the first one was lost, or was never written because the erase was interrupted and a later open finished it.
-
-Example: dbctl erase receipt agent.ctx 01J8… -o receipt.json`
 }
 
 func (c *eraseReceiptCmd) Run(a *app) error {

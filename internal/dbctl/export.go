@@ -28,18 +28,6 @@ type exportCmd struct {
 	DryRun   bool   `help:"Count what would be exported; write nothing."`
 }
 
-func (exportCmd) Help() string {
-	return `Writes the database as lines of JSON: all versions with their texts, provenance, times and digests, held batches, sessions with their windows, directives with their history, recorded directories and file roots. dbctl import brings the file into a new or another database. The audit and vectors are not exported; dbctl backup copies everything.
-
-An export contains everything in clear text; a whole export also contains the secret of the database. Protect it as you protect the database.
-
---format pam writes live facts, chunks and summaries as memories for other systems. Versions, conversations, directives, held batches and lineage have no place there and are left out.
-
-Example: dbctl export agent.ctx --out agent.jsonl
-
-  dbctl export agent.ctx --subject ann --scope acme --format md --out ann.md`
-}
-
 type exportView struct {
 	portable.Exported
 	Out    string `json:"out,omitempty"`

@@ -24,18 +24,6 @@ type gcCmd struct {
 	DryRun       bool          `help:"Show what would be dropped. Opens the file read-only."`
 }
 
-func (gcCmd) Help() string {
-	return `Drops versions that were replaced or deleted longer ago than --keep-for, are not among the newest --keep-versions, and are not referred to by a held batch, a session, or the lineage or source of a live artefact. Their texts, vectors and index words are removed; names, times and digests stay. Reading a dropped version, or replaying a context that contained it, reports when it was dropped and by which run. Manifests are not changed, and why still works.
-
-What remains is bounded too: history lists the newest --keep-records dropped versions of each artefact, and the names of the newest --keep-names deleted artefacts are kept. Without --scope, a run also drops drafts shown by old contexts, decided reviews, and session data of deleted turns, once they are older than --keep-for, and the names of scopes in which nothing is left.
-
-gc does not erase: copies remain in backups, and in the log until it is cut, and the salted digests can still prove them. The file does not shrink; later writes reuse its free space, and dbctl compact gives it back to the disk.
-
-A run consists of commits of a few hundred versions each. If you press Ctrl-C, completed commits stay and the next run continues. Expired artefacts stay unless you give --expired.
-
-Example: dbctl gc agent.ctx --keep-versions 3 --keep-for 90d --dry-run`
-}
-
 // gcView is a report. Refs are the first 100.
 type gcView struct {
 	DryRun  bool      `json:"dry_run,omitempty"`

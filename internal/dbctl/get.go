@@ -55,12 +55,6 @@ type getCmd struct {
 	readFlags
 }
 
-func (getCmd) Help() string {
-	return `Prints the text, byte for byte if standard output is not a terminal. --json prints all stored fields. The source is checked first, and a changed text is refetched. The read writes a manifest, so the file is opened for writing unless you give --read-only.
-
-Example: dbctl get agent.ctx acme/support refund-policy`
-}
-
 func (c *getCmd) Run(a *app) error {
 	opts, err := c.options()
 	if err := errors.Join(err, c.allow(a)); err != nil {

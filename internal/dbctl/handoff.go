@@ -15,16 +15,6 @@ type handoffCmd struct {
 	rootFlags
 }
 
-func (handoffCmd) Help() string {
-	return `Packages a session for another agent without calling a model. A source counts as verified if its hash, computed now, equals the one it was read with, and the manifests show that an answer of this session read it. The packet is short however long the session is: it lists the newest turns one by one and older ones as ranges, and counts what it leaves out. It quotes first lines of turns, so it writes a manifest and opens the file for writing.
-
-With --format limn and a contract file, statements that the file lacks are appended in one write. Statements about this session that no longer hold are withdrawn: finished work, removed directives, answered questions. Without a contract file, a complete new contract is printed; do not append it to another one.
-
-Example: dbctl handoff agent.ctx acme/support chat-1 --to 'night shift' >handoff-packet.md
-
-    dbctl handoff agent.ctx acme/support chat-1 session.limn --format limn`
-}
-
 func (c *handoffCmd) Run(a *app) error {
 	if c.Contract != "" && c.Format != "limn" {
 		return usage("a contract file takes --format limn; for %s leave the file out", c.Format)

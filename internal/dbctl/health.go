@@ -17,14 +17,6 @@ type healthCmd struct {
 	Examples   int    `help:"How many artefacts to name for each finding." default:"5"`
 }
 
-func (healthCmd) Help() string {
-	return `Reads every text of the scope and the newest contexts in the audit. Read-only; it prints ids and no contents, so it writes no manifest. It works beside a process that has the database open; --wait says how long a busy one may take to answer.
-
-Two artefacts contradict each other if they have the same subject and the same metadata "key", and different texts. Each finding prints a command that deletes the artefacts it names; raise --examples to name more.
-
-Example: dbctl health agent.ctx acme/support`
-}
-
 func (c *healthCmd) Run(a *app) error {
 	if c.Assemblies < 1 {
 		return usage("--assemblies %d: expected at least 1", c.Assemblies)

@@ -16,8 +16,6 @@ type helpCmd struct {
 	Verb []string `arg:"" optional:"" help:"Verb, optionally followed by its subcommand."`
 }
 
-func (helpCmd) Help() string { return "Example: dbctl help session pass" }
-
 // helpArgs turns `help VERB …` into `VERB … --help`, if there is such a verb.
 func (t Tool) helpArgs(args []string) ([]string, error) {
 	if len(args) == 0 || args[0] != "help" || slices.Contains(args, "--help") {
@@ -52,13 +50,13 @@ func child(n *kong.Node, name string) *kong.Node {
 
 // model is the whole command line.
 func (t Tool) model() *kong.Application {
-	return kong.Must(t.grammar(), durations, kong.Name("dbctl")).Model
+	m := kong.Must(t.grammar(), durations, kong.Name("dbctl")).Model
+	describe(m.Node, "")
+	return m
 }
 
 // versionCmd says what was built. `dbctl --version` is the same: the flag stands for itself only, get has one of that name.
 type versionCmd struct{}
-
-func (versionCmd) Help() string { return "Example: dbctl --version" }
 
 // versionArgs turns --version in the place of a verb into the verb.
 func versionArgs(args []string) []string {

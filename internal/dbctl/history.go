@@ -13,12 +13,6 @@ type historyCmd struct {
 	pageFlags
 }
 
-func (historyCmd) Help() string {
-	return `Lists the versions of an artefact, newest first, without texts. dbctl get --version prints a version unless gc dropped it. Read-only; writes no manifest.
-
-Example: dbctl history agent.ctx acme/support refund-policy`
-}
-
 func (c *historyCmd) Run(a *app) error {
 	cursor, err := c.raw("history")
 	if err != nil {

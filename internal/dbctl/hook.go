@@ -30,12 +30,6 @@ type hookCmd struct {
 	DryRun   bool          `help:"Print the turns and write nothing."`
 }
 
-func (hookCmd) Help() string {
-	return `Reads the event of an agent host's hook as JSON from standard input and appends what was said to a conversation: the prompt of UserPromptSubmit, call and result of PostToolUse and PostToolUseFailure, the answers of Stop. The events of Codex, Gemini CLI and Cursor with the same meaning are read, too. Other events are ignored. Text between <private> and </private> is left out. It prints nothing unless --json or --dry-run is given, because a host may show a hook's output to the model. docs/hooks.md has the configuration.
-
-Example: dbctl hook agent.ctx --scope acme/dev`
-}
-
 // hookView is the JSON of hook.
 type hookView struct {
 	Event   string     `json:"event"`

@@ -44,25 +44,6 @@ type importCmd struct {
 	Verbose     bool              `short:"v" help:"List all skipped files instead of the first 20 per reason. --json always lists all."`
 }
 
-func (importCmd) Help() string {
-	return `With a directory: imports every text file below it as an artefact of kind chunk with a file: source. It records DIR as a directory that this database may read, so later reads notice changes and refetch the file, and dbctl refresh finds new files. Texts are UTF-8, UTF-16 with a byte order mark, or Windows-1252 (Latin-1); of a notebook, the cells and their text outputs are the text; of a page of HTML, what it says. It honours .gitignore and does not follow links. Binary, empty and too large files are skipped and listed with the reason; an ignored directory is listed once. Hidden files are imported unless they are ignored, so try --dry-run first. If you import two directories into one scope, give each a --prefix; otherwise files of the same name replace each other.
-
-With files of another system: imports chats, transcripts of agents and memories. Everything is scratch, whatever the file says about it: contexts and searches do not show it, except turns in their own session. If you vouch for the file, --trust validated --by NAME --why TEXT raises its facts and what its user said; dbctl promote raises items later. Conversations become sessions, which dbctl session ls lists. An item that was imported before is left alone, and turns are not mixed into a session that has turns from elsewhere: they are left out, and the exit code is 1. With --follow, the file may be cut, replaced or renamed meanwhile; SIGTERM and Ctrl-C end it with exit code 0.
-
-With an export: brings a database, or a part of it, back as it was. A file that does not exist is created with the identity of the exported database. If FILE has different content under the same name, that content stays and is listed, and the exit code is 1. Content that was erased after the export was made is left out if FILE itself knows of the erase, or if you give its receipt with --erased.
-
-A second run writes only changes. Ctrl-C stops between two transactions; run the command again to continue. A file of a directory that changes during the import is refetched by the next read.
-
-FILE must exist, unless you import an export: dbctl init FILE makes it.
-
-Example: dbctl import agent.ctx acme/docs ./docs
-
-  dbctl import agent.ctx acme/dev ~/.claude/projects/app/*.jsonl
-  dbctl import agent.ctx acme/ann --from mem0 mem0.json
-  dbctl import agent.ctx acme/ann notes.jsonl --from jsonl --map id=.key,text=.body
-  dbctl import new.ctx agent.jsonl`
-}
-
 // importView is the JSON of import.
 type importView struct {
 	Scope     string         `json:"scope"`

@@ -17,12 +17,6 @@ type initCmd struct {
 	DryRun bool   `help:"Show whether the database could be created."`
 }
 
-func (initCmd) Help() string {
-	return `Creates FILE, FILE-wal/, FILE-manifest/ and FILE.lock, readable only by you. The path must not exist, and its directory must. If an earlier init was interrupted, this one completes it.
-
-Example: dbctl init agent.ctx`
-}
-
 type initView struct {
 	File   string `json:"file"`
 	ID     string `json:"id,omitempty"`

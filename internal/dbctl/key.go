@@ -22,19 +22,7 @@ type keyCmd struct {
 	Rotate keyRotateCmd `cmd:"" help:"Encrypt the keyring of a database with another key."`
 }
 
-func (keyCmd) Help() string {
-	return `A database created with a key is encrypted, and every verb then needs the key: --key-file FILE, or CTXPAGE_KEY_FILE. The key wraps the keyring of the database, FILE.keys, which is never part of a backup: keep copies of both, away from the backups. If the key or the keyring is lost, nothing can open the database. docs/encryption.md says what is protected and what is not.
-
-Example: dbctl key new >agent.key; dbctl init agent.ctx --key-file agent.key`
-}
-
 type keyNewCmd struct{}
-
-func (keyNewCmd) Help() string {
-	return `Prints 32 random bytes in base64. Keep it in a file that only you can read.
-
-Example: (umask 077; dbctl key new >agent.key)`
-}
 
 func (c *keyNewCmd) Run(a *app) error {
 	b := make([]byte, keySize)
@@ -51,14 +39,6 @@ type keyAddCmd struct {
 	File   string `arg:"" help:"Database."`
 	By     string `help:"Name of the operator, for the manifest." default:"operator"`
 	DryRun bool   `help:"Say how much there is to write, and write nothing."`
-}
-
-func (keyAddCmd) Help() string {
-	return `Writes the files anew, encrypted with the key of --key-file, checks the copy, and puts it in the place of the plain files. Ids, versions, references, contexts and the audit stay as they are, and every head verifies. It takes the space of a second copy, and no other process may have the database open. After a crash the database is either as it was, and the verb can be repeated, or the next open finishes it.
-
-The plain files are removed, not overwritten: their blocks stay on the disk until it uses them again. Earlier backups and exports stay plain; the output names the backups that the database knows. Keep copies of the key and of FILE.keys.
-
-Example: (umask 077; dbctl key new >agent.key); dbctl key add agent.ctx --key-file agent.key`
 }
 
 func (c *keyAddCmd) Run(a *app) error {
@@ -79,12 +59,6 @@ type keyRemoveCmd struct {
 	File   string `arg:"" help:"Database."`
 	By     string `help:"Name of the operator, for the manifest." default:"operator"`
 	DryRun bool   `help:"Say how much there is to write, and write nothing."`
-}
-
-func (keyRemoveCmd) Help() string {
-	return `Writes the files anew in plain text, as key add does in the other direction. The keyring FILE.keys stays: it opens the earlier backups. Afterwards anybody who can read the files can read the database.
-
-Example: dbctl key remove agent.ctx --key-file agent.key`
 }
 
 func (c *keyRemoveCmd) Run(a *app) error {
@@ -112,12 +86,6 @@ func printRekeyed(w io.Writer, r *filestore.Rekeyed, how, backups string) {
 type keyRotateCmd struct {
 	File string `arg:"" help:"Database."`
 	To   string `required:"" help:"File with the new key." placeholder:"FILE"`
-}
-
-func (keyRotateCmd) Help() string {
-	return `Encrypts the keyring with the new key. The data is not rewritten, so it is instant. Afterwards only the new key opens the database. Anyone with the old key and a copy of the old keyring can still read it; if both have leaked, export the database and import it into a new one. Close the database first.
-
-Example: dbctl key rotate agent.ctx --key-file old.key --to new.key`
 }
 
 func (c *keyRotateCmd) Run(a *app) error {

@@ -34,12 +34,6 @@ type lsCmd struct {
 	filterFlags
 }
 
-func (lsCmd) Help() string {
-	return `Lists the artefacts of a scope by id, without texts, or the scopes of the database. Read-only; writes no manifest. An artefact that is first written between two pages of a listing may or may not appear. One that was there from the start appears once, also with --newest when it is updated meanwhile.
-
-Example: dbctl ls agent.ctx acme/support --prefix refund --newest --written-since 7d`
-}
-
 type scopesView struct {
 	Scopes []store.ScopeInfo `json:"scopes"`
 	Next   string            `json:"next,omitempty"`

@@ -25,12 +25,6 @@ type manifestCmd struct {
 	Verify manifestVerifyCmd `cmd:"" help:"Reread everything and compare it with the tree, its checkpoints and a head kept elsewhere."`
 }
 
-func (manifestCmd) Help() string {
-	return `The audit has one leaf for each read of content and for each end of a transaction. These verbs read archive and log as files without a lock, so they work while an agent is writing. They show what was written when they started. For unix:PATH they ask the process that serves the database.
-
-Example: dbctl manifest head agent.ctx >head.txt`
-}
-
 // auditOf is the audit of a database, from its files or from the process that serves it.
 type auditOf struct {
 	store.Audit
@@ -151,12 +145,6 @@ type manifestLsCmd struct {
 	Since   string `help:"Only leaves since this time, or within this duration, like 1h or 7d." placeholder:"TIME"`
 	Until   string `help:"Only leaves before this time, or older than this duration." placeholder:"TIME"`
 	pageFlags
-}
-
-func (manifestLsCmd) Help() string {
-	return `The questions of a database that another process has open are asked of that process. --wide or --columns show more columns: LSN and PARENT.
-
-Example: dbctl manifest ls agent.ctx --type assemble --session chat-1 --since 1h`
 }
 
 type leafList struct {

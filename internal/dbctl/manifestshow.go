@@ -19,12 +19,6 @@ type manifestShowCmd struct {
 	Leaf string `arg:"" help:"Index of a leaf, or a trace."`
 }
 
-func (manifestShowCmd) Help() string {
-	return `Page numbers are shown as references, taken from the leaves that wrote the pages.
-
-Example: dbctl manifest show agent.ctx 01J…`
-}
-
 // leafPage is a page with the reference its number stands for.
 type leafPage struct {
 	Ref string `json:"ref"`

@@ -17,12 +17,6 @@ type manifestHeadCmd struct {
 	File string `arg:"" help:"Database."`
 }
 
-func (manifestHeadCmd) Help() string {
-	return `Keep the line where nobody who can edit the database can change it. dbctl manifest verify --head then detects any later edit or rollback of the log. While an agent is writing, the head covers what can be read now; that part is synced first, so that a power cut cannot lose it.
-
-Example: dbctl manifest head agent.ctx >>heads.txt`
-}
-
 type headView struct {
 	Head    string `json:"head"`
 	DB      string `json:"db"`
@@ -103,12 +97,6 @@ type manifestVerifyCmd struct {
 	File  string `arg:"" optional:"" help:"Database."`
 	Head  string `help:"Head kept elsewhere: the line itself, or a file that ends with it."`
 	Proof string `help:"Verify a proof made by dbctl manifest prove --json against --head, without a database." placeholder:"PATH"`
-}
-
-func (manifestVerifyCmd) Help() string {
-	return `Rehashes every leaf, rebuilds the tree, and compares it with the stored hashes, the tree's checkpoints and the head. Exit code 3 if anything differs. Without a head, an audit that was rolled back or rewritten as a whole cannot be detected. While an agent is writing, it covers what could be read when it started.
-
-Example: dbctl manifest verify agent.ctx --head head.txt`
 }
 
 type verifyView struct {

@@ -22,12 +22,6 @@ type mcpCmd struct {
 	Config mcpConfigCmd `cmd:"" help:"Print a client's configuration for a server, or install it."`
 }
 
-func (mcpCmd) Help() string {
-	return `Serves one scope of a database to a model over the Model Context Protocol. The scope and the actor are fixed by the command line; no tool takes a path, a scope or a verdict.
-
-Example: dbctl mcp agent.ctx --scope acme/support --actor claude --write`
-}
-
 // mcpFlags say what is served, and how.
 type mcpFlags struct {
 	Scope   string `help:"Scope to serve. The model sees its pages and those of its ancestors. Required."`
@@ -60,14 +54,6 @@ type mcpServeCmd struct {
 	File string `arg:"" help:"Database. With --write it is created if missing."`
 	mcpFlags
 	rootFlags
-}
-
-func (mcpServeCmd) Help() string {
-	return `Serves until standard input ends, the parent process ends, or Ctrl-C. Without --write the model can only read. With --write, what the gate does not pass is held for dbctl review, unless --evaluator judges it or --confirm names a person to ask. With --model the tools assemble and search find pages by their meaning, too.
-
-Other processes may use the database while it runs: agents, other servers, dbctl.
-
-Example: dbctl mcp agent.ctx --scope acme/support --actor claude --write`
 }
 
 func (c *mcpServeCmd) Run(a *app) error {

@@ -19,14 +19,6 @@ type mcpConfigCmd struct {
 	rootFlags
 }
 
-func (mcpConfigCmd) Help() string {
-	return `Prints what a client needs in its configuration to start dbctl mcp with these flags. With --write and neither --confirm nor --evaluator, writes are judged by --evaluator supported. dbctl setup does the whole: server, hooks and skill.
-
---install calls claude mcp add, codex mcp add, gemini mcp add or code --add-mcp, and merges the block into the file of claude-desktop or cursor. Restart the client afterwards.
-
-Example: dbctl mcp config claude-desktop agent.ctx --scope acme/support --actor claude --write`
-}
-
 // serverEntry is a server in a client's configuration: a program to start, or an address.
 type serverEntry struct {
 	Type    string   `json:"type,omitempty"`

@@ -22,12 +22,6 @@ type promoteCmd struct {
 	filterFlags
 }
 
-func (promoteCmd) Help() string {
-	return `Raises the provenance of artefacts, so that contexts and searches show them: of imported memories, or of turns of an imported conversation. Each gets a new version with the same text; the manifest records by whom and why. Artefacts that have the provenance, or a higher one, are left alone. Run it with --dry-run first. For what agents wrote, see dbctl review.
-
-Example: dbctl promote agent.ctx acme/ann --meta import.source=mem0 --by ann --why 'read all of them' --dry-run`
-}
-
 // promotedView is the JSON of promote.
 type promotedView struct {
 	ctxpage.Raised

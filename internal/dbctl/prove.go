@@ -22,12 +22,6 @@ type manifestProveCmd struct {
 	From string `help:"Instead of a leaf: prove that the log still extends this earlier head." placeholder:"HEAD"`
 }
 
-func (manifestProveCmd) Help() string {
-	return `With --json the proof can be passed on: dbctl manifest verify --proof PATH --head HEAD checks it without the database. A leaf contains pages' names, digests and decisions, but no texts.
-
-Example: dbctl manifest prove agent.ctx 12 --head head.txt --json >proof.json`
-}
-
 // proofView is a proof as it is handed on.
 type proofView struct {
 	Head        string                `json:"head"`

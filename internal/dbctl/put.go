@@ -44,14 +44,6 @@ type putCmd struct {
 	DryRun     bool              `help:"Validate the input and show what would be written."`
 }
 
-func (putCmd) Help() string {
-	return `Writes one artefact on the authority of whoever runs dbctl. A text of more than 512 tokens becomes several pages.
-
-Example: echo 'Refunds up to $400 need no approval.' | dbctl put agent.ctx acme/support refund-policy --verified --by ann
-
-You can run it while an agent has the file open: the process that owns the file then writes.`
-}
-
 // putView is the JSON of put.
 type putView struct {
 	Ref    string `json:"ref"`

@@ -17,12 +17,6 @@ type quotaCmd struct {
 	Show quotaShowCmd `cmd:"" help:"Show the quotas, and what is used of them."`
 }
 
-func (quotaCmd) Help() string {
-	return `A quota bounds what a scope and those below it hold: bytes and pages of all stored versions, old ones too, batches that wait for review, and bytes of manifest bodies. A commit that would pass one is refused and says what is used, and by what. Reads, deletes, gc and erase always work; reads are recorded even when the quota of bodies is full, and only writes are refused then. All quotas above a scope count.
-
-Example: dbctl quota set agent.ctx acme --bytes 500M --held 100 --by ann`
-}
-
 type quotaSetCmd struct {
 	File   string  `arg:"" help:"Database."`
 	Scope  string  `arg:"" help:"Scope; the quota includes those below it."`
@@ -32,12 +26,6 @@ type quotaSetCmd struct {
 	Bodies *string `help:"Bytes of manifest bodies, such as 100M; 0: no limit." placeholder:"N"`
 	By     string  `help:"Name of the operator, for the manifest." default:"operator"`
 	DryRun bool    `help:"Show the quota that would be stored."`
-}
-
-func (quotaSetCmd) Help() string {
-	return `Limits that you do not give stay as they are. A limit below the current use deletes nothing: it refuses writes that add to it.
-
-Example: dbctl quota set agent.ctx acme/support --pages 100000`
 }
 
 func (c *quotaSetCmd) Run(a *app) error {
@@ -135,8 +123,6 @@ type quotaShowCmd struct {
 	File  string `arg:"" help:"Database."`
 	Scope string `arg:"" optional:"" help:"Only the quotas that apply to this scope: its own and those of its ancestors."`
 }
-
-func (quotaShowCmd) Help() string { return "Example: dbctl quota show agent.ctx" }
 
 func (c *quotaShowCmd) Run(a *app) error {
 	if c.Scope != "" {

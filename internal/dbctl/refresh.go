@@ -26,16 +26,6 @@ type refreshCmd struct {
 	Verbose bool          `short:"v" help:"List all artefacts instead of the first 20 per list. --json always lists all."`
 }
 
-func (refreshCmd) Help() string {
-	return `Checks the source of every artefact, many in parallel, and fetches what changed. In directories recorded by dbctl import it also finds new files, by the import's rules. If a file has vanished, its artefact stays in the database but is left out of every context, with that reason, until the file returns. --delete deletes such artefacts.
-
-Reads check what they serve on their own, and check files before they search. Use refresh for new files, for network sources, and for very many files.
-
-Exit code 1 if a source or a directory could not be read.
-
-Example: dbctl refresh agent.ctx acme/docs --dry-run`
-}
-
 // refreshView is the JSON of refresh.
 type refreshView struct {
 	Scopes []ops.RefreshReport `json:"scopes"`

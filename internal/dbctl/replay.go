@@ -19,12 +19,6 @@ type quietFlags struct {
 	ReadOnly bool `help:"Write no manifest of this read."`
 }
 
-func (replayCmd) Help() string {
-	return `Renders a past context from its manifest and the page versions it names, without asking any source, and compares the digest. Standard output gets exactly the recorded bytes. Exit code 1 if they differ or can no longer be rendered; standard error says why. The read writes a manifest, so the file is opened for writing unless you give --read-only.
-
-Example: dbctl replay agent.ctx 01J… >context.txt`
-}
-
 type replayView struct {
 	Trace   string   `json:"trace"`
 	Same    bool     `json:"same"`

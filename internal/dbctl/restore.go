@@ -27,14 +27,6 @@ type restoreCmd struct {
 	Erased []string `help:"Receipt of an erase that came after the backup was made; may be given several times. The erase is repeated before the database is in place." placeholder:"RECEIPT" sep:"none"`
 }
 
-func (restoreCmd) Help() string {
-	return `Checks the whole backup and verifies its audit before writing anything. The audit of the restored database records the restore. A head taken after the backup does not verify against the restored database.
-
-A backup still has everything that was erased after it was made. Give the receipts of those erases with --erased: each erase is repeated in the copy before the copy becomes FILE. Receipts of erases that the backup already contains are skipped.
-
-Example: dbctl restore backups/agent-2027-01-31.ctx agent.ctx --force --by ann`
-}
-
 type restoreView struct {
 	Backup string `json:"backup"`
 	File   string `json:"file"`

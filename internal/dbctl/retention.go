@@ -21,14 +21,6 @@ type retentionCmd struct {
 	Run    retentionRunCmd    `cmd:"" help:"Remove what is older than the policies allow."`
 }
 
-func (retentionCmd) Help() string {
-	return `A policy is stored in the database, for one scope and those below it, or with --default for the whole database. Each field is looked up by itself: in the scope, then in its ancestors, then in the default. The first value found counts; "forever" is a value, "inherit" is not. A field without a value deletes nothing.
-
-Nothing is deleted until somebody runs "dbctl retention run", or a program opens the database with Options.Maintain, as dbctl serve does once a day. Retention is not erase: bytes stay in free pages, the log and backups for some time.
-
-Example: dbctl retention set agent.ctx acme --kind scratch=7d --sessions 90d --versions 30d --by ann`
-}
-
 // policyScope names the scope of a policy.
 type policyScope struct {
 	File    string `arg:"" help:"Database."`
@@ -56,12 +48,6 @@ type retentionSetCmd struct {
 	Clear        bool     `help:"Begin with an empty policy instead of changing the stored one. Alone it removes the policy."`
 	By           string   `help:"Name of the operator, for the manifest." default:"operator"`
 	DryRun       bool     `help:"Show the policy that would be stored."`
-}
-
-func (retentionSetCmd) Help() string {
-	return `An age is a duration such as 36h, 30d or 8w, or "forever", or "inherit" to remove the value. Fields that you do not give stay as they are.
-
-Example: dbctl retention set agent.ctx --default --decided 30d --versions 30d --keep-versions 2`
 }
 
 func (c *retentionSetCmd) Run(a *app) error {
@@ -151,12 +137,6 @@ type retentionPresetCmd struct {
 	DryRun bool   `help:"Show the policy that would be stored."`
 }
 
-func (retentionPresetCmd) Help() string {
-	return `Sets the fields of the preset; others stay as they are. dbctl retention run carries it out, dbctl serve does so once a day.
-
-Example: dbctl retention preset agent.ctx year`
-}
-
 func (c *retentionPresetCmd) Run(a *app) error {
 	p, ok := ops.Presets()[c.Name]
 	if !ok {
@@ -215,8 +195,6 @@ type retentionShowCmd struct {
 	File  string `arg:"" help:"Database."`
 	Scope string `arg:"" optional:"" help:"Show what holds in this scope, and which policy says it."`
 }
-
-func (retentionShowCmd) Help() string { return "Example: dbctl retention show agent.ctx acme/support" }
 
 func (c *retentionShowCmd) Run(a *app) error {
 	return a.with(c.File, false, func(db *ctxpage.DB) error {
@@ -277,12 +255,6 @@ type retentionRunCmd struct {
 	DryRun bool   `help:"Show what would go. Opens the file read-only. Versions that gc could drop only after this run's deletes are not counted."`
 }
 
-func (retentionRunCmd) Help() string {
-	return `Carries out the stored policies in small commits, each with an audit leaf that names the policy. It works beside an agent. Artefacts that are written meanwhile are left for the next run. If you press Ctrl-C, completed commits stay.
-
-Example: dbctl retention run agent.ctx --dry-run`
-}
-
 func (c *retentionRunCmd) Run(a *app) error {
 	if c.Scope != "" {
 		if err := store.CheckScope(c.Scope); err != nil {
@@ -334,12 +306,6 @@ type sessionRmCmd struct {
 	DryRun bool   `help:"Show how much would be removed."`
 }
 
-func (sessionRmCmd) Help() string {
-	return `Deletes the turns of a session with their shorter forms, and what was decided and noted about them. Deleted turns stay readable by reference until gc; to take a conversation out of the files, use dbctl erase --session.
-
-Example: dbctl session rm agent.ctx acme/support chat-1 --dry-run`
-}
-
 func (c *sessionRmCmd) Run(a *app) error {
 	return show(a, c.File, !c.DryRun, func(db *ctxpage.DB) (ops.Removed, error) {
 		return db.Admin().Retention().RemoveSession(a.ctx, c.Scope, c.Session, c.By, c.DryRun)
@@ -355,12 +321,6 @@ type reviewPurgeCmd struct {
 	Waiting bool   `help:"Also reject and drop batches that still wait for review."`
 	By      string `help:"Name of the operator, for the manifest." required:""`
 	DryRun  bool   `help:"Show which batches would be dropped."`
-}
-
-func (reviewPurgeCmd) Help() string {
-	return `Drops the content of held batches that were approved or rejected. The audit keeps who wrote and who decided what.
-
-Example: dbctl review purge agent.ctx --older 30d --by ann --dry-run`
 }
 
 func (c *reviewPurgeCmd) Run(a *app) error {

@@ -25,20 +25,12 @@ type reviewCmd struct {
 	Purge   reviewPurgeCmd   `cmd:"" help:"Drop held batches that were decided."`
 }
 
-func (reviewCmd) Help() string {
-	return `A held batch is durable and invisible until it is decided. Writers cannot approve their own batches, under any spelling of their name. Names with non-ASCII characters are shown with their code points, and names that look alike are pointed out.
-
-Example: dbctl review ls agent.ctx`
-}
-
 type reviewLsCmd struct {
 	File  string `arg:"" help:"Database."`
 	Scope string `help:"Only batches of this scope."`
 	All   bool   `help:"Include decided batches."`
 	pageFlags
 }
-
-func (reviewLsCmd) Help() string { return "Example: dbctl review ls agent.ctx --scope acme/support" }
 
 // heldView is a held batch; Writes have their text in review show only.
 type heldView struct {
@@ -127,12 +119,6 @@ type reviewShowCmd struct {
 	File  string `arg:"" help:"Database."`
 	Batch string `arg:"" help:"Batch id."`
 	quietFlags
-}
-
-func (reviewShowCmd) Help() string {
-	return `The read writes a manifest, so the file is opened for writing unless you give --read-only.
-
-Example: dbctl review show agent.ctx 01J…`
 }
 
 func (c *reviewShowCmd) Run(a *app) error {
@@ -258,14 +244,6 @@ type reviewApproveCmd struct {
 	DryRun        bool   `help:"Show conflicts and changes; decide nothing."`
 }
 
-func (reviewApproveCmd) Help() string {
-	return `Checks for conflicts and staleness again. Approving a batch twice returns the first outcome.
-
---all decides about each batch by itself, oldest first. Batches that would replace, supersede or delete pages are left, unless --replacing is given. What cannot be approved, because of a conflict for example, is listed with the reason, stays held, and makes the exit code 1.
-
-Example: dbctl review approve agent.ctx --all --scope acme/support --actor claude --older 1d --by ann --dry-run`
-}
-
 func (c *reviewApproveCmd) Run(a *app) error {
 	switch {
 	case c.All && c.Batch != "":
@@ -298,12 +276,6 @@ type reviewRejectCmd struct {
 	By     string `required:"" help:"Name of the reviewer."`
 	Note   string `help:"Reason, for the manifest."`
 	DryRun bool   `help:"Show the batch; decide nothing."`
-}
-
-func (reviewRejectCmd) Help() string {
-	return `The content stays with the batch and in the log, but it is never served.
-
-Example: dbctl review reject agent.ctx 01J… --by ann --note 'cites the old policy'`
 }
 
 func (c *reviewRejectCmd) Run(a *app) error {

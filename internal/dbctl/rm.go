@@ -21,12 +21,6 @@ type rmCmd struct {
 	DryRun bool     `help:"Show what would be deleted."`
 }
 
-func (rmCmd) Help() string {
-	return `Writes a tombstone for each artefact, all in one transaction. Deleted artefacts are no longer served; older versions stay readable by reference until gc. Select artefacts by id or with --prefix.
-
-Example: dbctl rm agent.ctx acme/support --prefix drafts/ --dry-run`
-}
-
 type rmView struct {
 	Deleted []string `json:"deleted"`
 	DryRun  bool     `json:"dry_run,omitempty"`

@@ -15,12 +15,6 @@ type rollbackCmd struct {
 	DryRun bool   `help:"Show whether the assembly exists; write nothing."`
 }
 
-func (rollbackCmd) Help() string {
-	return `Records in the manifest that the context led to no answer. It does not undo anything: committed answers stay.
-
-Example: dbctl rollback agent.ctx acme/support --trace 01J…`
-}
-
 type rollbackView struct {
 	Trace  string `json:"trace"`
 	Batch  string `json:"batch"`

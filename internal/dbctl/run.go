@@ -225,6 +225,7 @@ func (t Tool) Run(args []string, in io.Reader, out, errw io.Writer) (code int) {
 	c := t.grammar()
 	k := kong.Must(c, only(args), durations, kong.Name("dbctl"), kong.Description(description), kong.Writers(a.out, a.err),
 		kong.Exit(func(code int) { panic(parsed(code)) }), kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}))
+	describe(k.Model.Node, "")
 	// The parser would write U+FFFD for such bytes: another id, another file.
 	if i := slices.IndexFunc(args, func(s string) bool { return !utf8.ValidString(s) }); i >= 0 {
 		a.JSON = slices.Contains(args, "--json")

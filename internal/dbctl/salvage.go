@@ -15,12 +15,6 @@ type salvageCmd struct {
 	By    string `help:"Name of the operator, for the new database's manifest."`
 }
 
-func (salvageCmd) Help() string {
-	return `Copies to a new database every artefact that can be read completely, drafts waiting for review, directives and file roots, and lists what is lost. A row is copied only if its checksum matches, a text only if its digest matches. If commits are lost and nothing shows what they wrote, artefacts are copied in the newest state that can be proved, and those that may have changed since are listed. Versions start at 1 in the copy; older versions and the audit stay in the old files, where the manifest verbs can read them. Exit code 3 if anything is lost. If you have a backup, restore it instead.
-
-Example: dbctl salvage agent.ctx saved.ctx --by ann`
-}
-
 type salvageView struct {
 	File string `json:"file"`
 	Out  string `json:"out"`

@@ -21,12 +21,6 @@ type searchCmd struct {
 	modelFlags
 }
 
-func (searchCmd) Help() string {
-	return `Finds pages by their words, and with --model by their meaning, best first. Pages whose source changed are refetched. Matches that are not shown, such as imports that nobody has promoted (--floor scratch shows them), expired pages, drafts, and pages whose source cannot be checked here, are counted on standard error with the reason and what to do. The search writes a manifest, so the file is opened for writing unless you give --read-only. A filter (--tag, --subject, --meta and others) is applied before the best are chosen.
-
-Example: dbctl search agent.ctx acme/support refund limit --tag policy --meta 'year>=2025'`
-}
-
 type hitView struct {
 	Ref    string  `json:"ref"`
 	Num    uint64  `json:"num"`

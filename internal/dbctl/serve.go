@@ -35,18 +35,6 @@ type serveCmd struct {
 	rootFlags
 }
 
-func (serveCmd) Help() string {
-	return `Answers JSON over HTTP at a unix socket that only you can use, or at a loopback address. The first line of output says where. PROTOCOL.md describes the calls.
-
-If an agent has the database open, serve asks it, as every verb does. If not, serve owns the files, and agents that start later ask serve. When serve ends, one of them takes its place.
-
-While serve owns the files it makes room in every conversation that has a window, ahead of need. --summarizer and --summarizer-cmd write the summaries for that; docs/watcher.md has the rules.
-
-It ends on Ctrl-C, by dbctl stop, by POST /v1/stop of an operator, and as --idle, --parent and --stdin say.
-
-Example: dbctl serve agent.ctx --idle 30m`
-}
-
 // servingView is the first line of output.
 type servingView struct {
 	Socket  string `json:"socket,omitempty"`

@@ -32,19 +32,9 @@ type sessionCmd struct {
 	Page     sessionPageCmd     `cmd:"" passthrough:"" help:"Run the compatible pager: reads a history, writes a contract. Needs no database."`
 }
 
-func (sessionCmd) Help() string {
-	return `A session is a conversation of a scope. Turns that a pass removes from the window stay in the file: recall prints them, undo brings them back.
-
-Example: dbctl session pass agent.ctx acme/support chat-1 'refund limit' --dry-run`
-}
-
 // sessionPageCmd hands its arguments on as they are.
 type sessionPageCmd struct {
 	Args []string `arg:"" optional:"" passthrough:"" help:"--history H --contract C [--alpha A] [--beta B] [--retain-cut R] [--evict-cut E], or --matrix."`
-}
-
-func (sessionPageCmd) Help() string {
-	return "Example: dbctl session page --history history.json --contract session.limn"
 }
 
 func (c *sessionPageCmd) Run(a *app) error {
@@ -116,10 +106,6 @@ type sessionsView struct {
 	Sessions []string `json:"sessions"`
 }
 
-func (sessionLsCmd) Help() string {
-	return "Example: dbctl session ls agent.ctx acme/support"
-}
-
 func (c *sessionLsCmd) Run(a *app) error {
 	return show(a, c.File, false, func(db *ctxpage.DB) (sessionsView, error) {
 		names, err := listing.Collect(db.Scope(c.Scope).Sessions(a.ctx))
@@ -162,12 +148,6 @@ type windowView struct {
 	Stored  int                 `json:"stored"`
 	Limits  *session.Thresholds `json:"limits,omitempty"`
 	Turns   []turnView          `json:"turns"`
-}
-
-func (sessionShowCmd) Help() string {
-	return `TRACE names the context that a turn was written from: dbctl why, diff and replay take it, or its beginning.
-
-Example: dbctl session show agent.ctx acme/support chat-1 --text`
 }
 
 func (c *sessionShowCmd) Run(a *app) error {

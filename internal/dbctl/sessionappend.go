@@ -31,14 +31,6 @@ type sessionAppendCmd struct {
 	DryRun bool `help:"Show whether the turns would fit and what would have to make room; write nothing."`
 }
 
-func (sessionAppendCmd) Help() string {
-	return `Trusted path: the commit gate does not apply. Turns of the assistant and of tools are visible in this session only. All turns of one call are one transaction. With --jsonl, messages of the system and messages without words are left out and named on standard error; a message of other blocks, such as an image, gets a word for them.
-
-Example: dbctl session append agent.ctx acme/support chat-1 'what may I refund?'
-
-  dbctl session append agent.ctx acme/support chat-1 --jsonl < messages.jsonl`
-}
-
 // turnLine is a turn of --jsonl.
 type turnLine struct {
 	ID         string           `json:"id"`

@@ -16,14 +16,6 @@ type sessionExportCmd struct {
 	From   int64  `help:"Begin at this turn."`
 }
 
-func (sessionExportCmd) Help() string {
-	return `Prints every turn in full, whatever the window shows of it. Expired turns are left out. It is a read and writes a manifest.
-Providers refuse a call without its result. So openai and anthropic move late results to their calls, and leave out calls
-without a result and results without a call; their number is on stderr. md has everything.
-
-Example: dbctl session export agent.ctx acme/support chat-1 --format md`
-}
-
 func (c *sessionExportCmd) Run(a *app) error {
 	if a.JSON && c.Format == "md" {
 		return usage("--json with --format md: expected one of them")

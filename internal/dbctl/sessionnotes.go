@@ -19,12 +19,6 @@ type sessionNotesCmd struct {
 	Show bool `help:"Print the recorded notes instead of replacing them from standard input."`
 }
 
-func (sessionNotesCmd) Help() string {
-	return `Reads a JSON object from standard input: goal, state, status, claims [{text, basis}], questions [{question, why_it_matters}], done, open, boundaries [{boundary, reason}], next, text. It replaces the recorded notes.
-
-Example: dbctl session notes agent.ctx acme/support chat-1 <notes.json`
-}
-
 func (c *sessionNotesCmd) Run(a *app) error {
 	if c.Show {
 		return c.with(a, false, func(s *ctxpage.Session) error {
@@ -61,12 +55,6 @@ type sessionContractCmd struct {
 	DryRun  bool   `help:"Print what would be appended and write nothing."`
 }
 
-func (sessionContractCmd) Help() string {
-	return `Appends in one write. A strict contract that already contains everything is left unchanged.
-
-Example: dbctl session contract agent.ctx acme/support chat-1 session.limn`
-}
-
 func (c *sessionContractCmd) Run(a *app) error {
 	return c.withKnown(a, false, func(s *ctxpage.Session) error {
 		delta := func(have []byte) ([]byte, error) {
@@ -92,12 +80,6 @@ func (c *sessionContractCmd) Run(a *app) error {
 type sessionReceiveCmd struct {
 	talkArgs
 	DryRun bool `help:"Validate the packet and list its references; write nothing."`
-}
-
-func (sessionReceiveCmd) Help() string {
-	return `Reads a handoff packet from standard input: JSON, or a Markdown document. Up to 512 turns that it lists one by one become references, pins are kept while there is room, and nothing counts as verified. If the packet is long, a brief of it is pinned and the packet itself becomes a stub; session recall prints it in full.
-
-Example: dbctl handoff agent.ctx acme/support chat-1 --format json >packet.json; dbctl session receive agent.ctx acme/night chat-2 <packet.json`
 }
 
 func (c *sessionReceiveCmd) Run(a *app) error {

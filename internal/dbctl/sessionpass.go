@@ -25,12 +25,6 @@ type sessionPassCmd struct {
 	Verdicts bool     `short:"v" help:"Print the verdict of each turn."`
 }
 
-func (sessionPassCmd) Help() string {
-	return `A pass is one transaction; undo reverts it. Repeating a pass with the same history, intent and parameters writes nothing.
-
-Example: dbctl session pass agent.ctx acme/support chat-1 'refund limit' --keep-last 8`
-}
-
 type verdictView struct {
 	ID         string  `json:"id"`
 	Action     string  `json:"action"`
@@ -130,10 +124,6 @@ type sessionUndoCmd struct {
 	DryRun bool   `help:"Show which pass would be undone."`
 }
 
-func (sessionUndoCmd) Help() string {
-	return "Example: dbctl session undo agent.ctx acme/support chat-1"
-}
-
 func (c *sessionUndoCmd) Run(a *app) error {
 	return c.withKnown(a, !c.DryRun, func(s *ctxpage.Session) error {
 		if c.DryRun {
@@ -187,10 +177,6 @@ type passesView struct {
 }
 
 type sessionPassesCmd struct{ talkArgs }
-
-func (sessionPassesCmd) Help() string {
-	return "Example: dbctl session passes agent.ctx acme/support chat-1"
-}
 
 func (c *sessionPassesCmd) Run(a *app) error {
 	return showTalk(a, &c.talkArgs, false, func(s *ctxpage.Session) (passesView, error) {

@@ -34,10 +34,6 @@ type sessionRecallCmd struct {
 	rootFlags
 }
 
-func (sessionRecallCmd) Help() string {
-	return "Example: dbctl session recall agent.ctx acme/support chat-1 block-chat-1-3"
-}
-
 func (c *sessionRecallCmd) Run(a *app) error {
 	if err := c.allow(a); err != nil {
 		return err
@@ -70,10 +66,6 @@ type explainView struct {
 	Steps []string `json:"steps"`
 }
 
-func (sessionExplainCmd) Help() string {
-	return "Example: dbctl session explain agent.ctx acme/support chat-1 block-chat-1-3"
-}
-
 func (c *sessionExplainCmd) Run(a *app) error {
 	return c.withTurn(a, false, func(s *ctxpage.Session, id string) error {
 		in, err := s.Inspect(a.ctx, id)
@@ -89,10 +81,6 @@ func (c *sessionExplainCmd) Run(a *app) error {
 type sessionPinCmd struct {
 	turnArgs
 	Off bool `help:"Remove the pin."`
-}
-
-func (sessionPinCmd) Help() string {
-	return "Example: dbctl session pin agent.ctx acme/support chat-1 block-chat-1-3"
 }
 
 type pinView struct {

@@ -34,14 +34,6 @@ type setupCmd struct {
 	DryRun  bool     `help:"Show the command and the changes of files; change nothing."`
 }
 
-func (setupCmd) Help() string {
-	return `Puts a memory to use in an agent host with one command: the MCP server (dbctl mcp --write, judged by --evaluator supported unless told otherwise), the hooks that capture conversations (dbctl hook), and the skill that tells the model how to use both. The server is registered by the client's own command where it has one (claude mcp add, codex mcp add, gemini mcp add). Hooks, and the server of Cursor, are merged into the client's JSON, of which a backup is kept.
-
-Repeating it with other flags replaces what is there. --undo removes it; the database stays. Restart the client afterwards.
-
-Example: dbctl setup claude-code agent.ctx --scope acme/dev`
-}
-
 // host is an agent host that setup knows.
 type host struct {
 	hooks  func() (string, error) // the file with its hooks

@@ -14,12 +14,6 @@ type statCmd struct {
 	Space bool   `help:"Also show what each scope takes, by kind, how much of it is old versions, and the bodies of its manifests."`
 }
 
-func (statCmd) Help() string {
-	return `Prints sizes and counters. Read-only. Rows that are only in the log are counted as unflushed; after an unclean shutdown there may be some until the next write.
-
-Example: dbctl stat agent.ctx --json`
-}
-
 type statView struct {
 	Path         string    `json:"path"`
 	ID           string    `json:"id"`

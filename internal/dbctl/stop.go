@@ -20,12 +20,6 @@ type stopCmd struct {
 	File string `arg:"" help:"Database, or unix:PATH of a socket where it is served."`
 }
 
-func (stopCmd) Help() string {
-	return `Asks the process that serves a database to end, and waits up to --wait for that. A process that serves the database beside its own work, such as an agent, refuses: end it where it runs. If no process has the database open, it does nothing and succeeds.
-
-Example: dbctl stop agent.ctx --wait 10s`
-}
-
 // stopView is the JSON of stop.
 type stopView struct {
 	File    string `json:"file"`

@@ -18,12 +18,6 @@ type manifestTailCmd struct {
 	Follow bool   `short:"f" help:"Follow what an agent writes, until Ctrl-C."`
 }
 
-func (manifestTailCmd) Help() string {
-	return `Prints one line per leaf, oldest first; with --json, one object per line. It follows a writing agent with a delay of a quarter of a second.
-
-Example: dbctl manifest tail -f agent.ctx`
-}
-
 func (c *manifestTailCmd) Run(a *app) error {
 	var from uint64
 	err := a.audit(c.File, func(l auditOf) error {

@@ -33,14 +33,6 @@ type watchCmd struct {
 	summarizerFlags
 }
 
-func (watchCmd) Help() string {
-	return `Shows what the watcher of a session does, until Ctrl-C: it keeps headroom in the window by compacting the least valuable turns. The process that owns the database does the work for every session that has a window, whichever process appends. If no other process has the database, that is this one. dbctl session undo reverts a pass.
-
-With --summarizer or --summarizer-cmd the owner asks this process for the work on this session, and does it itself if this process does not answer. docs/watcher.md has the rules.
-
-Example: dbctl watch agent.ctx acme/support chat-1 --dry-run`
-}
-
 func (c *watchCmd) Run(a *app) error {
 	switch {
 	case c.DryRun && c.Total != 0:

@@ -18,13 +18,6 @@ type whyCmd struct {
 	Turn  string `help:"Instead of TRACE: the id of a turn or of another artefact, or a reference with its scope. Explains the context that it was written from." placeholder:"ID"`
 }
 
-func (whyCmd) Help() string {
-	return `Answers from the manifest and the stored versions, without assembling again. Read-only.
-
-Example: dbctl why agent.ctx 01J… refund-policy
-Example: dbctl why agent.ctx --turn block-chat-1-4 refund-policy`
-}
-
 type whyView struct {
 	Trace string         `json:"trace"`
 	Ref   string         `json:"ref"`
