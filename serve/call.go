@@ -28,7 +28,6 @@ import (
 // An error before the first byte of an answer is an HTTP status with a body of JSON (errors.go). A
 // stream that fails later ends with a line that has the error, because its status was sent.
 
-// request is a call under way.
 type request struct {
 	*caller
 	srv *Server
@@ -263,7 +262,6 @@ func writeError(w http.ResponseWriter, err error) {
 // errCut means that an answer could not be written to its end: nothing more can be.
 var errCut = errors.New("serve: the answer was cut")
 
-// writeJSON writes an answer.
 func writeJSON(w http.ResponseWriter, status int, v any) error {
 	b, err := encode(v)
 	if err != nil {

@@ -45,7 +45,6 @@ type turnIn struct {
 	Trace      string            `json:"trace,omitempty" jsonschema:"of an answer: the assembly that it was written from"`
 }
 
-// turn returns the turn as the library takes it.
 func (t *turnIn) turn() (ctxpage.Turn, error) {
 	out := ctxpage.Turn{
 		ID: t.ID, Role: t.Role, Name: t.Name, Text: t.Text, ToolCallID: t.ToolCallID, At: t.At, ExpiresAt: t.ExpiresAt, Subject: t.Subject, Tags: t.Tags,

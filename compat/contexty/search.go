@@ -109,9 +109,8 @@ func grew(whole, n int) error {
 }
 
 // search returns the first state that fits, or the last one. Counts fall as messages go, so the state is bracketed:
-// states up to lo do not fit, hi fits or no state comes after it. The next state asked for is where the counts at both ends put the
-// limit, and a little beyond to the side that moved last, so that both ends close in; every fourth question halves the
-// bracket whatever the counts are. A counter whose counts follow the texts is asked two or three times, any other one at
+// states up to lo do not fit, hi fits or no state comes after it. Counts at both ends place the limit; the next question
+// goes there, a little beyond to the side that moved last, so that both ends close in. Every fourth question halves the bracket. A counter whose counts follow the texts is asked two or three times, any other one at
 // most about four times the logarithm. A counter that is seen to count more of fewer messages is walked.
 func (c *cuts) search(ctx context.Context, whole, limit int) (int, error) {
 	c.measure()

@@ -68,7 +68,6 @@ func (c *checkCmd) check(a *app) (ans childAnswer, err error) {
 	return ans, err
 }
 
-// walk is the child.
 func (c *checkCmd) walk(a *app) error {
 	var out childAnswer
 	err := a.withAs(c.File, false, !c.Online, func(db *ctxpage.DB) (err error) {

@@ -28,7 +28,6 @@ type commitCmd struct {
 	DryRun bool `help:"Show how the gate would decide and write nothing. Staleness is only checked by a real commit."`
 }
 
-// commitView is the JSON of commit.
 type commitView struct {
 	Status string   `json:"status"`
 	Batch  string   `json:"batch"`
@@ -140,7 +139,6 @@ func (c *commitCmd) dry(a *app, tx *ctxpage.Txn, id string) error {
 	})
 }
 
-// committed prints how a commit ended.
 func (a *app) committed(tx *ctxpage.Txn, err error) error {
 	var held *store.HeldError
 	if err != nil && !errors.As(err, &held) {

@@ -105,7 +105,6 @@ func (d *demo) copy(dir, base string) (err error) {
 	return nil
 }
 
-// run runs a verb on the database and prints some fields of its result.
 func (d *demo) run(exit int, in, show, verb string, args ...string) (result map[string]any, err error) {
 	args = append(append(strings.Fields(verb), d.out.File), args...)
 	var out, errs bytes.Buffer

@@ -188,7 +188,6 @@ type eraseVerifyCmd struct {
 	Head    string `help:"Head kept elsewhere to check against instead of the one in the receipt: the line itself, or a file that ends with it. It must be of the same size."`
 }
 
-// receiptView is the JSON of a receipt that holds.
 type receiptView struct {
 	DB     string            `json:"db"`
 	Done   store.EraseReport `json:"done"`

@@ -90,7 +90,6 @@ func newReceipt(a *app, db *ctxpage.DB, done *store.EraseReport) (*ops.Receipt, 
 	return ops.NewReceipt(a.ctx, db.Manifests(), *done, head)
 }
 
-// writeReceipt writes a receipt to a new file.
 func writeReceipt(path string, r *ops.Receipt) error {
 	b, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {

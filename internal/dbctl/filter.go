@@ -26,7 +26,6 @@ type filterFlags struct {
 	WrittenUntil string   `help:"Only versions written before this time." placeholder:"TIME"`
 }
 
-// filter reads the flags.
 func (f *filterFlags) filter() (out ctxpage.Filter, err error) {
 	out = ctxpage.Filter{IDPrefix: f.IDPrefix, TagsAll: f.Tag, TagsAny: f.AnyTag, Subject: f.Subject}
 	for _, text := range f.Meta {

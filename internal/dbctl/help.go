@@ -48,7 +48,6 @@ func child(n *kong.Node, name string) *kong.Node {
 	return n.Children[i]
 }
 
-// model is the whole command line.
 func (t Tool) model() *kong.Application {
 	m := kong.Must(t.grammar(), durations, kong.Name("dbctl")).Model
 	describe(m.Node, "")
@@ -125,5 +124,4 @@ func buildOf(info *debug.BuildInfo, ok bool) buildView {
 	return v
 }
 
-// version returns the version of the module.
 func version() string { return buildOf(debug.ReadBuildInfo()).Version }

@@ -30,7 +30,6 @@ type hookCmd struct {
 	DryRun   bool          `help:"Print the turns and write nothing."`
 }
 
-// hookView is the JSON of hook.
 type hookView struct {
 	Event   string     `json:"event"`
 	Session string     `json:"session"`
@@ -160,7 +159,6 @@ func identify(ctx context.Context, s *ctxpage.Session, turns []ctxpage.Turn) err
 	return nil
 }
 
-// digest is a short name for texts.
 func digest(texts ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(texts, "\x00")))
 	return hex.EncodeToString(sum[:16])

@@ -44,7 +44,6 @@ type importCmd struct {
 	Verbose     bool              `short:"v" help:"List all skipped files instead of the first 20 per reason. --json always lists all."`
 }
 
-// importView is the JSON of import.
 type importView struct {
 	Scope     string         `json:"scope"`
 	Dir       string         `json:"dir"`

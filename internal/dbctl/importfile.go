@@ -134,7 +134,6 @@ func (v importedView) print(w io.Writer) {
 	}
 }
 
-// foreignView is the JSON of an import of another system's files.
 type foreignView struct {
 	Scope string        `json:"scope"`
 	Files []foreignFile `json:"files"`
@@ -257,7 +256,6 @@ func (f foreignFile) print(w io.Writer, scope string) {
 	printTypes(w, "unknown types", f.Unknown)
 }
 
-// printTypes counts what was left out by type.
 func printTypes(w io.Writer, what string, types map[string]int) {
 	n, each := 0, []string{}
 	for _, kind := range slices.Sorted(maps.Keys(types)) {

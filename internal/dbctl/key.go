@@ -12,7 +12,6 @@ import (
 	"github.com/ctxpage/ctxpage/internal/filestore"
 )
 
-// keySize is the length of a key, bytes.
 const keySize = 32
 
 type keyCmd struct {

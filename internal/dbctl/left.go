@@ -119,7 +119,6 @@ func (a *app) noteLeft(counts []countView, left []ctxpage.LeftOut) {
 	}
 }
 
-// example names the first page of a reason, and what was wrong with it.
 func example(c countView, left []ctxpage.LeftOut) string {
 	i := slices.IndexFunc(left, func(l ctxpage.LeftOut) bool { return l.Reason == c.Reason })
 	if i < 0 {

@@ -98,7 +98,6 @@ func (c *lsCmd) scopes(a *app) error {
 	})
 }
 
-// emitVersions prints a listing of versions.
 func (a *app) emitVersions(list string, vs []*ctxpage.Version, next, head string, cells func(v *view.Page) []any) error {
 	out := listView{Items: []view.Page{}, Next: cursorOut(list, next)}
 	for _, v := range vs {

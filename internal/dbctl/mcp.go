@@ -1,6 +1,7 @@
 package dbctl
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -67,16 +68,7 @@ func (c *mcpServeCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	err = a.untilStopped(c.serve(a, db))
-	return cmpErr(err, db.Close())
-}
-
-// cmpErr is the first error.
-func cmpErr(err, closing error) error {
-	if err != nil {
-		return err
-	}
-	return closing
+	return cmp.Or(a.untilStopped(c.serve(a, db)), db.Close())
 }
 
 func (c *mcpServeCmd) open(a *app) (*ctxpage.DB, error) {

@@ -184,7 +184,6 @@ func (f *mcpFlags) args() (out []string, err error) {
 	return out, nil
 }
 
-// configView is the JSON of mcp config.
 type configView struct {
 	Client string `json:"client"`
 	Config string `json:"config"` // the user's file, into which the block belongs

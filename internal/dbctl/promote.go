@@ -22,7 +22,6 @@ type promoteCmd struct {
 	filterFlags
 }
 
-// promotedView is the JSON of promote.
 type promotedView struct {
 	ctxpage.Raised
 	To     string `json:"to"`

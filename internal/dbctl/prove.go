@@ -173,7 +173,6 @@ func (v *proofView) provedLeaf(head manifest.Head) (*leafRow, error) {
 	return &row, err
 }
 
-// provedView is the JSON of a proof that holds.
 type provedView struct {
 	OK   bool     `json:"ok"`
 	Head string   `json:"head"`

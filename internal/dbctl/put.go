@@ -44,7 +44,6 @@ type putCmd struct {
 	DryRun     bool              `help:"Validate the input and show what would be written."`
 }
 
-// putView is the JSON of put.
 type putView struct {
 	Ref    string `json:"ref"`
 	Tokens int    `json:"tokens"`

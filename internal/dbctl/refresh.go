@@ -26,7 +26,6 @@ type refreshCmd struct {
 	Verbose bool          `short:"v" help:"List all artefacts instead of the first 20 per list. --json always lists all."`
 }
 
-// refreshView is the JSON of refresh.
 type refreshView struct {
 	Scopes []ops.RefreshReport `json:"scopes"`
 	DryRun bool                `json:"dry_run,omitempty"`

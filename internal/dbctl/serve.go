@@ -2,6 +2,7 @@ package dbctl
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,8 +62,7 @@ func (c *serveCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	err = c.serve(ctx, cancel, a, db, opts)
-	return cmpErr(err, db.Close())
+	return cmp.Or(c.serve(ctx, cancel, a, db, opts), db.Close())
 }
 
 // options returns the options of the server that the command line sets.

@@ -20,7 +20,6 @@ type stopCmd struct {
 	File string `arg:"" help:"Database, or unix:PATH of a socket where it is served."`
 }
 
-// stopView is the JSON of stop.
 type stopView struct {
 	File    string `json:"file"`
 	Stopped bool   `json:"stopped"` // false: no process had it open

@@ -50,7 +50,6 @@ func (f *summarizerFlags) summarizeWith(a *app) error {
 	return nil
 }
 
-// summaryProgram is the path of a program that summarizes.
 type summaryProgram string
 
 func (p summaryProgram) Name() string { return filepath.Base(string(p)) }

@@ -179,7 +179,6 @@ func geminiContent(kind string, v fields) []Message {
 	return nil
 }
 
-// copilotRequest reads a request of Copilot Chat: a question and its answer.
 func copilotRequest(_ string, v fields) []Message {
 	id := name(v, "requestId")
 	if !has(v, "message") || !has(v, "response") && id == "" {

@@ -23,7 +23,6 @@ type replay struct {
 	logLine  int // the last of them
 }
 
-// heldItem is a turn that waits for the end of the file.
 type heldItem struct {
 	item             store.Artefact
 	key, id, session string

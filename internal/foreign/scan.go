@@ -37,7 +37,7 @@ type element struct {
 	undated   *int   // counts the times that cannot be read
 }
 
-// scanner cuts a file into elements and holds one of them at a time. A file is a list, an object that has a list under one of
+// scanner cuts a file into elements and keeps one in memory. A file is a list, an object that has a list under one of
 // some keys, or any number of such values one after the other, as in JSONL.
 type scanner struct {
 	ctx   context.Context

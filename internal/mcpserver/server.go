@@ -121,7 +121,6 @@ func tool[In, Out any](out *mcp.Server, t *mcp.Tool, h mcp.ToolHandlerFor[In, Ou
 	return nil
 }
 
-// textResult is a result of one text.
 func textResult(text string) *mcp.CallToolResult {
 	return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: text}}}
 }

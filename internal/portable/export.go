@@ -44,7 +44,6 @@ type Exported struct {
 	Bytes int64 `json:"bytes"`
 }
 
-// exporter is an export under way.
 type exporter struct {
 	ctx  context.Context
 	st   store.Store
@@ -178,7 +177,6 @@ func (x *exporter) versions(head *Header) error {
 	return x.ctx.Err()
 }
 
-// loadedPart are versions with the texts of their first pages.
 type loadedPart struct {
 	all []pending
 	err error
@@ -214,7 +212,6 @@ type pending struct {
 	has    bool
 }
 
-// some writes versions, a few megabytes at a time.
 func (x *exporter) some(all []pending) error {
 	for len(all) > 0 {
 		n, size := 0, 0

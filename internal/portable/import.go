@@ -99,7 +99,6 @@ const (
 	maxOthers     = 100
 )
 
-// importer is an import under way.
 type importer struct {
 	ctx  context.Context
 	st   store.Store

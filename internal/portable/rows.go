@@ -20,7 +20,6 @@ import (
 //
 // A row of an artefact, session or scope that was erased in this database is skipped: an old export must not bring it back.
 
-// stateLine imports a row of state.
 func (m *importer) stateLine(b []byte) error {
 	var line stateLine
 	if err := m.in.decode(b, &line); err != nil {

@@ -50,7 +50,6 @@ func (x *exporter) choose(*Header) error {
 	return nil
 }
 
-// state writes the rows of state.
 func (x *exporter) state(head *Header) error {
 	if x.pick != nil {
 		for _, key := range x.pick.rows {

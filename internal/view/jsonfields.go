@@ -114,7 +114,6 @@ func (w walk) object(at string, t reflect.Type) error {
 	return nil
 }
 
-// place names where an object is.
 func place(at string) string {
 	if at == "" {
 		return "the object"
@@ -122,7 +121,6 @@ func place(at string) string {
 	return strings.TrimPrefix(at, ".")
 }
 
-// names returns the names of fields, sorted.
 func names(known map[string]reflect.Type) []string {
 	all := make([]string, 0, len(known))
 	for name := range known {
@@ -132,7 +130,6 @@ func names(known map[string]reflect.Type) []string {
 	return all
 }
 
-// oneOf lists fields for an error.
 func oneOf(all []string) string {
 	if len(all) == 0 {
 		return "no field"
