@@ -1,7 +1,6 @@
 package directive
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -96,33 +95,39 @@ func ImportJSON(data []byte) (State, error) {
 	return stateOf(v)
 }
 
-func stateOf(v any) (State, error) {
-	fields, ok := directivetext.Exactly(v, 0, "premise", "policies", "version")
+func stateOf(v directivetext.Value) (State, error) {
+	fields, ok := v.Exactly(0, "premise", "policies", "version")
 	if !ok {
 		return State{}, fmt.Errorf("%w: expected an object with exactly the keys premise, policies and version", errState)
 	}
-	if fields[2] != json.Number(stateVersion) {
+	premise, policies, version := fields[0], fields[1], fields[2]
+	if version.Kind != directivetext.JSONNumber || version.Text != stateVersion {
 		return State{}, fmt.Errorf("%w: version must be the integer %s", errStateVersion, stateVersion)
 	}
-	text, _ := fields[0].(string)
-	premise := directivetext.Premise(text)
-	if fields[0] != nil && premise == "" {
+	if premise.Kind != directivetext.JSONNull && (premise.Kind != directivetext.JSONString || directivetext.Premise(premise.Text) == "") {
 		return State{}, fmt.Errorf("%w: premise must be a text that is not blank, or null", errState)
 	}
-	policies, ok := fields[1].(directivetext.Object)
-	if !ok {
+	if policies.Kind != directivetext.JSONObject {
 		return State{}, fmt.Errorf("%w: policies must be an object", errState)
 	}
-	list := make([]Policy, len(policies))
-	for i, m := range policies {
-		polarity, _ := m.Value.(string)
-		list[i] = Policy{m.Key, Polarity(polarity)}
+	list := make([]Policy, len(policies.Members))
+	for i, m := range policies.Members {
+		list[i] = Policy{m.Key, polarityOf(m.Value)}
 	}
 	set, err := distinctSet(list)
 	if err != nil {
 		return State{}, err
 	}
-	return State{premise, set}, nil
+	return State{directivetext.Premise(premise.Text), set}, nil
+}
+
+func polarityOf(v directivetext.Value) Polarity {
+	for _, p := range [...]Polarity{Use, Prohibit} {
+		if v.Kind == directivetext.JSONString && v.Text == string(p) {
+			return p
+		}
+	}
+	return ""
 }
 
 // ExportCheckpoint writes a session, with its open question, as canonical JSON. ImportCheckpoint returns a session that
@@ -157,11 +162,11 @@ func ImportCheckpoint(data []byte) (Session, error) {
 	if err != nil {
 		return Session{}, err
 	}
-	fields, ok := directivetext.Exactly(v, 1, "checkpoint_version", "authoritative_state", "pending")
+	fields, ok := v.Exactly(1, "checkpoint_version", "authoritative_state", "pending")
 	if !ok {
 		return Session{}, fmt.Errorf("%w: expected an object with the keys checkpoint_version, authoritative_state and pending", errCheckpoint)
 	}
-	if fields[0] != json.Number(checkpointVersion) {
+	if fields[0].Kind != directivetext.JSONNumber || fields[0].Text != checkpointVersion {
 		return Session{}, fmt.Errorf("%w: checkpoint_version must be the integer %s", errCheckpointVersion, checkpointVersion)
 	}
 	state, err := stateOf(fields[1])
@@ -175,40 +180,39 @@ func ImportCheckpoint(data []byte) (Session, error) {
 	return Session{state, pending}, nil
 }
 
-func pendingOf(v any) (*Pending, error) {
-	if v == nil {
+func pendingOf(v directivetext.Value) (*Pending, error) {
+	if v.Kind == directivetext.JSONNull {
 		return nil, nil
 	}
-	fields, ok := directivetext.Exactly(v, 0, "kind", "prompt_to_user", "replacement")
-	prompt, isText := "", false
-	if ok {
-		prompt, isText = fields[1].(string)
-	}
-	if !isText || fields[0] != "replacement" {
+	fields, ok := v.Exactly(0, "kind", "prompt_to_user", "replacement")
+	if !ok || fields[0].Kind != directivetext.JSONString || fields[0].Text != "replacement" || fields[1].Kind != directivetext.JSONString {
 		return nil, fmt.Errorf("%w: pending must be null or an object with kind \"replacement\", prompt_to_user and replacement", errCheckpoint)
 	}
-	p := &Pending{Prompt: prompt}
-	if !p.replacement(fields[2]) {
+	p, ok := replacementOf(fields[2])
+	if !ok {
 		return nil, fmt.Errorf("%w: replacement must have a kind \"use_only\" or \"replace_use\", a new_item and a fitting old_item", errCheckpoint)
 	}
-	return p, nil
+	p.Prompt = fields[1].Text
+	return &p, nil
 }
 
-// replacement sets the items, if v holds those that fit its kind.
-func (p *Pending) replacement(v any) bool {
-	fields, ok := directivetext.Exactly(v, 0, "kind", "new_item", "old_item")
-	if !ok {
-		return false
+func replacementOf(v directivetext.Value) (Pending, bool) {
+	fields, ok := v.Exactly(0, "kind", "new_item", "old_item")
+	if !ok || fields[0].Kind != directivetext.JSONString || !isItem(fields[1]) {
+		return Pending{}, false
 	}
-	p.New, _ = fields[1].(string)
-	p.Old, _ = fields[2].(string)
-	switch fields[0] {
+	p := Pending{New: fields[1].Text, Old: fields[2].Text}
+	switch fields[0].Text {
 	case "use_only":
-		ok = fields[2] == nil
+		ok = fields[2].Kind == directivetext.JSONNull
 	case "replace_use":
-		ok = directivetext.Item(p.Old) != ""
+		ok = isItem(fields[2])
 	default:
 		ok = false
 	}
-	return ok && directivetext.Item(p.New) != ""
+	return p, ok
+}
+
+func isItem(v directivetext.Value) bool {
+	return v.Kind == directivetext.JSONString && directivetext.Item(v.Text) != ""
 }

@@ -261,7 +261,7 @@ type Verdict struct {
 }
 
 // Validate checks the output of a preprocessor, such as a model: one canonical directive, the word <NO_DIRECTIVE>, or a
-// JSON object with exactly the keys classification and output. Everything else is Unknown.
+// JSON object with Exactly the keys classification and output. Everything else is Unknown.
 func Validate(output string) Verdict {
 	s := Trim(output)
 	switch {
@@ -283,29 +283,27 @@ func validateText(s string) Verdict {
 }
 
 func validateObject(s string) Verdict {
-	classification, output := structured(s)
-	text, isText := output.(string)
+	classification, output, ok := structured(s)
 	switch {
-	case classification == "directive" && isText:
-		return validateText(Trim(text))
-	case classification == "no_directive" && output == nil:
+	case ok && classification == "directive" && output.Kind == JSONString:
+		return validateText(Trim(output.Text))
+	case ok && classification == "no_directive" && output.Kind == JSONNull:
 		return Verdict{Class: NoDirective}
 	}
 	return Verdict{}
 }
 
-// structured reads {"classification":…,"output":…}; what is not such an object
-// has no classification.
-func structured(s string) (classification, output any) {
+// structured reads {"classification":…,"output":…}.
+func structured(s string) (classification string, output Value, ok bool) {
 	v, err := ParseJSON([]byte(s))
 	if err != nil {
-		return nil, nil
+		return "", Value{}, false
 	}
-	fields, ok := Exactly(v, 0, "classification", "output")
-	if !ok {
-		return nil, nil
+	fields, ok := v.Exactly(0, "classification", "output")
+	if !ok || fields[0].Kind != JSONString {
+		return "", Value{}, false
 	}
-	return fields[0], fields[1]
+	return fields[0].Text, fields[1], true
 }
 
 // ValidateAgainst is [Validate], and a directive survives only if the message it
@@ -322,9 +320,9 @@ func ValidateAgainst(output, message string) Verdict {
 
 func Grounded(directive, message string) bool {
 	if s := Trim(message); s != "" && s[0] == '{' {
-		classification, output := structured(s)
-		text, isText := output.(string)
-		if classification == "directive" && isText && lower(Trim(text)) == lower(Trim(directive)) {
+		classification, output, ok := structured(s)
+		if ok && classification == "directive" && output.Kind == JSONString &&
+			lower(Trim(output.Text)) == lower(Trim(directive)) {
 			return true
 		}
 	}
