@@ -461,14 +461,12 @@ func (m *Maker) unsuspect(scopes store.Scopes) {
 // make embeds pages, a part at a time, and stores each part. A page without text gets a vector that points nowhere, so that
 // it is not asked for again; one that cannot be read gets none. It counts those that have a vector now.
 func (m *Maker) make(ctx context.Context, scopes store.Scopes, keys []store.PageKey, want lack) (made int, err error) {
-	for len(keys) > 0 {
-		n := min(chunk, len(keys))
-		some, err := m.makeSome(ctx, scopes, keys[:n], want)
+	for part := range slices.Chunk(keys, chunk) {
+		some, err := m.makeSome(ctx, scopes, part, want)
 		made += some
 		if err != nil {
 			return made, err
 		}
-		keys = keys[n:]
 	}
 	return made, nil
 }
@@ -553,15 +551,13 @@ func (m *Maker) makeAll(ctx context.Context, scopes store.Scopes, want lack) err
 			return err
 		}
 		left := page.Count
-		for part := page.Keys; len(part) > 0; {
-			n := min(chunk, len(part))
-			made, err := m.makeSome(ctx, scopes, part[:n], want)
+		for part := range slices.Chunk(page.Keys, chunk) {
+			made, err := m.makeSome(ctx, scopes, part, want)
 			left -= made
 			m.behind.count(made, left)
 			if err != nil {
 				return err
 			}
-			part = part[n:]
 		}
 		if cursor = page.Next; cursor == "" {
 			return nil
