@@ -39,6 +39,7 @@ type TermCount struct {
 	Term string
 	N    uint32
 	hash uint32 // of Term; 0: not known
+	stem uint32 // id of the stem that it was first; 0: of none
 }
 
 // hashed is the hash of the term.
@@ -140,6 +141,7 @@ type scanner struct {
 	table  table // of terms
 	length int
 
+	words  waiting
 	word   []byte // lower case, waiting for its end
 	plain  bool   // word is a–z only, so it can be stemmed
 	beyond bool   // word has letters beyond ASCII
@@ -154,7 +156,7 @@ type scanner struct {
 }
 
 // count adds a term.
-func (s *scanner) count(term string, hash uint32) {
+func (s *scanner) count(term string, hash, stem uint32) {
 	s.length++
 	i := s.table.first(hash)
 	for ; s.table[i] > 0; i = s.table.next(i) {
@@ -164,7 +166,7 @@ func (s *scanner) count(term string, hash uint32) {
 		}
 	}
 	s.table[i] = newEntry(hash, uint32(len(s.terms)))
-	s.terms = append(s.terms, TermCount{Term: term, N: 1, hash: hash})
+	s.terms = append(s.terms, TermCount{Term: term, N: 1, hash: hash, stem: stem})
 	if len(s.terms) > len(s.table)/2 {
 		s.table = s.table.grown()
 	}
@@ -179,7 +181,7 @@ func (s *scanner) text(text string) {
 	for i := 0; i < len(text); {
 		if n, key := lower(text[i:]); n > 0 { // most of a text
 			if len(s.word) == 0 && n <= keyLetters && s.prev == "" && len(s.snake) == 0 && endsWord(text[i+n:]) {
-				s.stem(s.stems.short(key))
+				s.key(key)
 				s.title = false
 				i += n + 1
 				continue
@@ -198,6 +200,7 @@ func (s *scanner) text(text string) {
 		s.rune(r, text, i-size, i)
 	}
 	s.flush()
+	s.stem()
 	s.title = false
 }
 
@@ -292,6 +295,13 @@ func endsWord(text string) bool {
 	return true
 }
 
+// key takes a word of a–z that has a key.
+func (s *scanner) key(key uint64) {
+	if s.words.key(key); s.words.n == lookups {
+		s.stem()
+	}
+}
+
 // letters takes letters a–z.
 func (s *scanner) letters(run string) {
 	if s.prev != "" {
@@ -363,7 +373,7 @@ func (s *scanner) end() {
 func (s *scanner) emit() {
 	if s.plain && s.upper == 0 && s.quote < 0 { // most of those that have no key
 		s.title = false
-		s.stem(s.stems.of(cut(s.word)))
+		s.wait(cut(s.word))
 		return
 	}
 	var elided, suffixed []byte
@@ -408,7 +418,14 @@ func (s *scanner) take(w []byte) {
 			return
 		}
 	}
-	s.stem(s.stems.of(w))
+	s.wait(w)
+}
+
+// wait queues a word of a–z, whose stem will be looked up with others.
+func (s *scanner) wait(w []byte) {
+	if s.words.add(w); s.words.n == lookups {
+		s.stem()
+	}
 }
 
 // isPlain reports whether a word is of a–z only, so that it can be stemmed.
@@ -421,15 +438,21 @@ func isPlain(w []byte) bool {
 	return true
 }
 
-// stem adds the stem of a word.
-func (s *scanner) stem(t *stemmed) {
-	if t.key&stopWord == 0 || s.stops {
-		s.count(t.term(), t.hash)
+// stem takes the stems of the words that wait.
+func (s *scanner) stem() {
+	var found [lookups]*stemmed
+	for _, t := range s.words.stems(s.stems, &found) {
+		if t.key&stopWord == 0 || s.stops {
+			s.count(t.term(), t.hash, t.id)
+		}
 	}
 }
 
 // other adds a term that is not the stem of a word.
-func (s *scanner) other(term string) { s.count(term, hash(term)) }
+func (s *scanner) other(term string) {
+	s.stem() // those before it in the text
+	s.count(term, hash(term), 0)
+}
 
 // contraction drops an ending like 's or 'll and joins what is left over the
 // apostrophes: don't becomes dont, o'brien obrien. It returns words that are found by themselves, too: the

@@ -81,6 +81,15 @@ func (v *dictionary) slot(hash, scope uint32, text string) uint32 {
 	return i
 }
 
+// candidate returns the first entry with a hash; 0: none.
+func (v *dictionary) candidate(hash uint32) entry {
+	i := v.table.first(hash)
+	for v.table[i] > 0 && v.table[i].hash() != hash {
+		i = v.table.next(i)
+	}
+	return v.table[i]
+}
+
 // is reports whether a term has a text and a scope.
 func (v *dictionary) is(at, scope uint32, text string) bool {
 	t := &v.terms[at]

@@ -10,6 +10,48 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// Terms that come with the ids of their stems get the numbers that they get without: though two ids share a place of the memo,
+// a term has several ids, and the memory was another part's. The control keeps what was remembered of the part before.
+func TestMemo(t *testing.T) {
+	const words = 3 * mostMemo / 2
+	pages := func(r *rand.Rand, withIDs bool) func(l *lists) {
+		return func(l *lists) {
+			for range 600 {
+				var terms []TermCount
+				for w := r.Uint32N(400); w < words; w += 1 + r.Uint32N(800) {
+					c := TermCount{Term: fmt.Sprint("w", w), N: 1 + w%3}
+					if id := 1 + w + words*r.Uint32N(3); withIDs && w%5 > 0 { // some are no stems
+						c.stem = id
+					}
+					terms = append(terms, c)
+				}
+				l.add(1+r.Uint32N(2), terms)
+			}
+		}
+	}
+	parts := func(withIDs bool, reset func(*lists)) (numbers [][]use) {
+		l := (&partWriter{}).lists()
+		for round := range uint64(3) {
+			pages(rand.New(rand.NewPCG(1, round)), withIDs)(l)
+			numbers = append(numbers, slices.Clone(l.uses))
+			require.Len(t, l.df, len(l.terms))
+			reset(l)
+		}
+		return numbers
+	}
+	want := parts(false, (*lists).reset)
+	require.Equal(t, want, parts(true, (*lists).reset))
+	broken := func() (broken bool) {
+		defer func() { broken = recover() != nil || broken }() // a number of more terms than there are
+		return !reflect.DeepEqual(want, parts(true, func(l *lists) {
+			memo := slices.Clone(l.memo)
+			l.reset()
+			copy(l.memo, memo)
+		}))
+	}
+	require.True(t, broken(), "the control")
+}
+
 // A part whose lists still have the terms of the parts before is packed as one with new lists, and terms that only those had
 // are not found in it; when there are too many terms they go. The control counts their pages, too.
 func TestTermsAreKept(t *testing.T) {

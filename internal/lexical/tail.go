@@ -41,6 +41,7 @@ type part struct {
 // brings posts up to date before it reads them.
 type lists struct {
 	dictionary
+	memo  memo
 	df    []uint32   // by term: pages, removed ones too; 0: it is of an earlier part
 	used  int        // terms of this part
 	uses  []use      // page after page
@@ -104,6 +105,7 @@ func (l *lists) reset() {
 	if len(l.terms) >= partTerms {
 		l.terms, l.text, l.sorted, l.df = l.terms[:0], l.text[:0], l.sorted[:0], l.df[:0]
 		clear(l.table)
+		clear(l.memo)
 	}
 	clear(l.df)
 	l.used, l.uses, l.ends, l.posts, l.read = 0, l.uses[:0], l.ends[:0], nil, 0
@@ -122,24 +124,56 @@ func (p *part) add(d Doc) {
 	p.lists.add(d.Scope, d.Analysis.Terms)
 }
 
+// together is the number of terms that are looked up at once. A part is larger than a cache of the processor:
+// of terms that are looked up one by one each waits for memory, of these all wait at once.
+const together = 32
+
 // add enters the terms of the next page; each occurs once.
 func (l *lists) add(scope uint32, terms []TermCount) {
 	for len(l.terms)+len(terms) > len(l.table)/4*3 {
 		l.table = l.table.grown()
 	}
+	if n := min(len(l.table), mostMemo); len(l.memo) < n { // what it knew is forgotten
+		l.memo = make(memo, n)
+	}
 	l.uses = double(l.uses, len(terms))
+	for some := range slices.Chunk(terms, together) {
+		l.use(scope, some)
+	}
+	l.ends = append(l.ends, uint32(len(l.uses)))
+}
+
+// use enters up to together terms of a page. All are looked up before the first is
+// compared, so that the memory they are in is fetched at the same time.
+func (l *lists) use(scope uint32, terms []TermCount) {
+	var hashes [together]uint32
+	var found [together]entry
+	known := uint32(0) // by bit: found has the number
 	for i := range terms {
 		c := &terms[i]
-		at := l.enter(inScope(c.hashed(), scope), scope, c.Term)
-		if int(at) == len(l.df) {
-			l.df = append(double(l.df, 1), 0)
+		if m := l.memo.of(c.stem); m.stem == c.stem && m.scope == scope && c.stem != 0 {
+			found[i] = newEntry(0, m.term)
+			known |= 1 << i
+		} else {
+			hashes[i] = inScope(c.hashed(), scope)
+			found[i] = l.candidate(hashes[i])
+		}
+	}
+	for i := range terms {
+		c, at := &terms[i], found[i].at()
+		if known&(1<<i) == 0 {
+			if found[i] == 0 || !l.is(at, scope, c.Term) {
+				at = l.number(hashes[i], scope, c.Term)
+			}
+			if c.stem != 0 {
+				*l.memo.of(c.stem) = remembered{c.stem, scope, at}
+			}
 		}
 		if l.df[at]++; l.df[at] == 1 {
 			l.used++
 		}
 		l.uses = append(l.uses, use{at, c.N})
 	}
-	l.ends = append(l.ends, uint32(len(l.uses)))
 }
 
 // find returns the number of a term of this part.
@@ -147,6 +181,29 @@ func (l *lists) find(scope uint32, text string) (uint32, bool) {
 	at, known := l.dictionary.find(scope, text)
 	return at, known && l.df[at] > 0
 }
+
+// number returns the number of a term, a new one if there is none.
+func (l *lists) number(hash, scope uint32, term string) uint32 {
+	at := l.enter(hash, scope, term)
+	if int(at) == len(l.df) {
+		l.df = append(double(l.df, 1), 0)
+	}
+	return at
+}
+
+// memo remembers the numbers that stems have in a part. A look into the dictionary waits for memory
+// three times, because of the table, the term and its text, and a part is larger than a cache of the
+// processor. Ids of stems are never given twice, so nothing has to be compared but them. Two ids may
+// share a place, and words of one stem have different ids; then the dictionary answers.
+type memo []remembered
+
+type remembered struct{ stem, scope, term uint32 }
+
+// mostMemo bounds the memory of a memo, 400 KB.
+const mostMemo = 1 << 15
+
+// of is the place of a stem.
+func (m memo) of(stem uint32) *remembered { return &m[stem&uint32(len(m)-1)] }
 
 // forReaders puts the pages into lists that are not in lists yet.
 func (l *lists) forReaders() {

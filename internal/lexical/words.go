@@ -3,6 +3,7 @@ package lexical
 import (
 	"bytes"
 	"hash/maphash"
+	"math"
 	"math/bits"
 	"slices"
 	"sync"
@@ -165,10 +166,18 @@ var stems stemCache
 // Stem returns the stem of a word of letters a–z, also of a stop word. It shares its cache with the
 // analyzers, so a text that other rules read too is stemmed once. It is safe for concurrent use.
 func Stem(word []byte) string {
-	if len(word) > maxTerm {
+	switch {
+	case len(word) > maxTerm:
 		return english.Stem(string(word), true)
+	case len(word) > keyLetters:
+		return stems.long(word).term()
 	}
-	return stems.of(word).term()
+	key := keyOf(word)
+	first := placeOf(key)
+	if s := stems[first].Load(); s != nil && s.is(key) {
+		return s.term()
+	}
+	return stems.short(key, first).term()
 }
 
 // The key of a word of at most keyLetters letters is the word itself, letterBits a letter, so that
@@ -193,6 +202,7 @@ type stemmed struct {
 	key  uint64 // of the word, with stopWord or longWord
 	text string // the stem; of a long word the word before it
 	hash uint32 // of the stem
+	id   uint32 // no other one of this process has it; 0: they have run out
 }
 
 // Of a key that has its word in it, keyLetters*letterBits bits are used.
@@ -217,6 +227,56 @@ func (s *stemmed) isLong(word []byte) bool {
 	return s.is(longWord|uint64(len(word))) && s.text[:len(word)] == string(word)
 }
 
+// waiting are the keys of words whose stems were not asked for yet. The table is larger than a
+// cache of the processor: of words looked up one by one each waits for memory, of these all wait at
+// once.
+type waiting struct {
+	keys [lookups]uint64
+	n    int
+	text []byte // the words without a key, one behind the other
+	ends []int  // where each of them ends
+}
+
+const lookups = 32
+
+// add takes a word of a–z; it is not empty.
+func (w *waiting) add(word []byte) {
+	if len(word) > keyLetters {
+		w.text = append(w.text, word...)
+		w.ends = append(w.ends, len(w.text))
+		w.key(0)
+	} else {
+		w.key(keyOf(word))
+	}
+}
+
+func (w *waiting) key(key uint64) {
+	w.keys[w.n] = key
+	w.n++
+}
+
+// stems puts the stems of the words into out, and forgets them.
+func (w *waiting) stems(c *stemCache, out *[lookups]*stemmed) []*stemmed {
+	var first [lookups]uint32
+	for i, key := range w.keys[:w.n] {
+		first[i] = placeOf(key)
+		out[i] = c[first[i]].Load()
+	}
+	at, long := 0, w.ends
+	for i, key := range w.keys[:w.n] {
+		switch {
+		case key == 0:
+			out[i] = c.long(w.text[at:long[0]])
+			at, long = long[0], long[1:]
+		case out[i] == nil || !out[i].is(key):
+			out[i] = c.short(key, first[i])
+		}
+	}
+	found := out[:w.n]
+	w.text, w.ends, w.n = w.text[:0], w.ends[:0], 0
+	return found
+}
+
 // keySeed differs in each process, like hashSeed, so nobody can choose words that share their
 // places. Answers do not depend on it.
 var keySeed = [2]uint64{maphash.String(hashSeed, "add"), maphash.String(hashSeed, "multiply") | 1}
@@ -227,20 +287,8 @@ func placeOf(key uint64) uint32 {
 	return uint32(high^low) % maxStems
 }
 
-// of returns a word of a–z with its stem.
-func (c *stemCache) of(word []byte) *stemmed {
-	if len(word) <= keyLetters {
-		return c.short(keyOf(word))
-	}
-	return c.stem(uint32(maphash.Bytes(hashSeed, word)%maxStems), func(s *stemmed) bool { return s.isLong(word) }, func() string { return string(word) })
-}
-
-// short returns the word of a key with its stem.
-func (c *stemCache) short(key uint64) *stemmed {
-	first := placeOf(key)
-	if s := c[first].Load(); s != nil && s.is(key) {
-		return s
-	}
+// short returns the stem of a word that has a key.
+func (c *stemCache) short(key uint64, first uint32) *stemmed {
 	return c.stem(first, func(s *stemmed) bool { return s.is(key) }, func() string {
 		var word [keyLetters]byte
 		at := keyLetters
@@ -250,6 +298,11 @@ func (c *stemCache) short(key uint64) *stemmed {
 		}
 		return string(word[at:])
 	})
+}
+
+// long returns the stem of a word that is too long for a key.
+func (c *stemCache) long(word []byte) *stemmed {
+	return c.stem(uint32(maphash.Bytes(hashSeed, word)%maxStems), func(s *stemmed) bool { return s.isLong(word) }, func() string { return string(word) })
 }
 
 // stem returns the stem of a word of a–z whose first place is known. It is in one of its places, or
@@ -275,7 +328,7 @@ func (c *stemCache) stem(first uint32, is func(*stemmed) bool, word func() strin
 // newStemmed stems a word.
 func newStemmed(word string) *stemmed {
 	stem := english.Stem(word, true)
-	s := &stemmed{text: stem, hash: hash(stem)}
+	s := &stemmed{text: stem, hash: hash(stem), id: newStemID()}
 	if len(word) <= keyLetters {
 		s.key = keyOf([]byte(word))
 	} else {
@@ -285,6 +338,23 @@ func newStemmed(word string) *stemmed {
 		s.key |= stopWord
 	}
 	return s
+}
+
+// stemIDs is the id that was given last.
+var stemIDs atomic.Uint32
+
+// newStemID returns an id that no other stem has had. There are enough for years of texts whose words
+// are all new; then there are no more.
+func newStemID() uint32 {
+	for {
+		last := stemIDs.Load()
+		if last == math.MaxUint32 {
+			return 0
+		}
+		if stemIDs.CompareAndSwap(last, last+1) {
+			return last + 1
+		}
+	}
 }
 
 // A word with accents or marks is indexed twice, as it is written and folded, in pages and in
