@@ -154,7 +154,7 @@ func (s *Engine) analyse(p *Commit) {
 	for i := range heads {
 		for j := range heads[i].Texts {
 			if t := &heads[i].Texts[j]; t.Analysis == nil {
-				an := format.Analyse(s.opts.Analyzer, &heads[i].Head.Artefact, t.Text)
+				an := format.LendAnalysis(s.opts.Analyzer, &heads[i].Head.Artefact, t.Text)
 				t.Analysis = &an
 			}
 		}

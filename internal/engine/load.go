@@ -396,7 +396,7 @@ func (s *Engine) headIn(tx Reader, k format.HeadKey) (*store.Head, error) {
 // doc makes what the index takes in of a page. a is its analysis; nil: it is made here.
 func (s *Engine) doc(num uint64, scope uint32, h *store.Head, text string, a *lexical.Analysis) lexical.Doc {
 	if a == nil {
-		an := format.Analyse(s.opts.Analyzer, &h.Artefact, text)
+		an := format.LendAnalysis(s.opts.Analyzer, &h.Artefact, text)
 		a = &an
 	}
 	return lexical.Doc{Num: num, Scope: scope, Group: h.GroupNum, Analysis: *a, Turn: format.TurnOf(&h.Artefact)}

@@ -16,11 +16,20 @@ import (
 // word. The header has the month by name, as people write it. It does not have the kind, which is
 // the same word on most pages.
 func Analyse(an *lexical.Analyzer, a *store.Artefact, text string) lexical.Analysis {
+	return analyse(a, text, an.Analyze)
+}
+
+// LendAnalysis returns the same, for use by an index alone: see lexical.Analyzer.Lend.
+func LendAnalysis(an *lexical.Analyzer, a *store.Artefact, text string) lexical.Analysis {
+	return analyse(a, text, an.Lend)
+}
+
+func analyse(a *store.Artefact, text string, with func(parts ...string) lexical.Analysis) lexical.Analysis {
 	if a.Kind != store.KindMessage {
-		return an.Analyze(IndexHeader(a), text)
+		return with(IndexHeader(a), text)
 	}
 	text = spoken(a, text)
-	out := an.Analyze(text)
+	out := with(text)
 	out.First = lexical.FirstPerson(text)
 	return out
 }

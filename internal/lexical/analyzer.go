@@ -32,6 +32,17 @@ type Analysis struct {
 	Terms  []TermCount // in the order of their first occurrence, no term twice
 	Length int         // number of terms in the text, repetitions counted
 	First  bool        // of a turn: its author speaks about themselves; see FirstPerson
+
+	lender *Analyzer // takes back the memory of Terms; nil: nobody does
+}
+
+// done returns the memory of the terms, if it was lent.
+func (a *Analysis) done() {
+	if a.lender != nil {
+		clear(a.Terms)
+		terms := a.Terms[:0]
+		a.lender.lent.Put(&terms)
+	}
 }
 
 // TermCount is a term and how often it occurs.
@@ -55,6 +66,7 @@ func (c *TermCount) hashed() uint32 {
 type Analyzer struct {
 	stems    *stemCache
 	scanners sync.Pool // of *scanner
+	lent     sync.Pool // of *[]TermCount, empty
 }
 
 // NewAnalyzer returns an analyzer.
@@ -67,6 +79,23 @@ func (a *Analyzer) Analyze(parts ...string) Analysis {
 	s := a.scan(parts...)
 	defer a.release(s)
 	return Analysis{Terms: slices.Clone(s.terms), Length: s.length}
+}
+
+// Lend returns what Analyze returns. Pass the result to an Index or to Built and use it nowhere else: once its terms are
+// entered, their memory is used again.
+func (a *Analyzer) Lend(parts ...string) Analysis {
+	s := a.scan(parts...)
+	defer a.release(s)
+	if len(s.terms) > maxScanner { // the scanner reads no other text
+		return Analysis{Terms: s.terms, Length: s.length}
+	}
+	out := Analysis{Terms: s.terms, Length: s.length, lender: a}
+	if l, _ := a.lent.Get().(*[]TermCount); l != nil {
+		s.terms = *l
+	} else {
+		s.terms = make([]TermCount, 0, 64)
+	}
+	return out
 }
 
 // Terms returns the terms of a query, each once, ascending. Polite phrases around the question

@@ -262,6 +262,7 @@ const blockTerms = 16
 // packer makes packed parts, one after the other, in memory that it uses again.
 type packer struct {
 	p     packed
+	spare []inOrder
 	next  []uint32 // by term: where its next posting goes in posts
 	posts []uint64 // the lists in their order: distance from the first page of the part, above the count
 	n     int      // terms in the last block
@@ -275,7 +276,7 @@ func (w *packer) pack(l *lists, docs []docRow) *packed {
 		pages: segment{first: docs[0].num, last: docs[len(docs)-1].num, docs: uint64(len(docs))}, terms: l.used,
 		heads: w.p.heads[:0], at: w.p.at[:0], data: w.p.data[:0],
 	}
-	terms := l.inOrder()
+	terms := l.inOrder(&w.spare)
 	w.invert(l, docs, terms)
 	posts := w.posts
 	for i := range terms {

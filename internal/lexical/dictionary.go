@@ -105,10 +105,11 @@ type inOrder struct {
 }
 
 // inOrder returns all terms in the order of scope and text. Those that came since the last call are
-// sorted and then merged, from the end on, with the others.
-func (v *dictionary) inOrder() []inOrder {
+// sorted in the memory of spare and then merged, from the end on, with the others.
+func (v *dictionary) inOrder(spare *[]inOrder) []inOrder {
 	old := len(v.sorted)
-	var added []inOrder
+	*spare = double((*spare)[:0], len(v.terms)-old)
+	added := *spare
 	for i := old; i < len(v.terms); i++ {
 		added = append(added, inOrder{v.terms[i].head, v.terms[i].scope, uint32(i)})
 	}

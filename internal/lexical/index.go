@@ -229,6 +229,7 @@ func (x *Index) invert() {
 		x.unread.Store(true)
 		for i := range docs {
 			x.parts.add(&x.tail, docs[i])
+			docs[i].Analysis.done()
 		}
 		clear(docs)
 		x.freshMu.Lock()
@@ -246,7 +247,10 @@ type Built struct {
 }
 
 // Add adds a page to the batch. Numbers must ascend.
-func (b *Built) Add(d Doc) { b.parts.add(&b.tail, d) }
+func (b *Built) Add(d Doc) {
+	b.parts.add(&b.tail, d)
+	d.Analysis.done()
+}
 
 // End ends the batch and frees spare memory. Call it after the last Add.
 func (b *Built) End() {

@@ -52,6 +52,41 @@ func TestMemo(t *testing.T) {
 	require.True(t, broken(), "the control")
 }
 
+// TestLentAnalyses: an index of lent analyses equals one of its own analyses, though their memory is used again. The control
+// returns one too early.
+func TestLentAnalyses(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	var texts []string
+	for range 3 * mostFresh {
+		texts = append(texts, randomText(r))
+	}
+	a := NewAnalyzer()
+	filled := func(analyse func(...string) Analysis) tail {
+		x := &Index{cols: newColumns()}
+		for i, text := range texts {
+			x.Add(Doc{Num: uint64(i + 1), Scope: 1, Analysis: analyse(text)})
+			if i%7 == 0 {
+				x.Invert()
+			}
+		}
+		x.Invert()
+		x.tail[len(x.tail)-1].lists.memo = nil // words that the cache of stems lost have new ids
+		return x.tail
+	}
+	want := filled(a.Analyze)
+	require.Equal(t, want, filled(a.Lend))
+	broken := func() (broken bool) {
+		defer func() { broken = recover() != nil || broken }() // a page may have no term twice
+		return !reflect.DeepEqual(want, filled(func(parts ...string) Analysis {
+			early := a.Lend(parts...)
+			early.done()
+			early.lender = nil
+			return early
+		}))
+	}
+	require.True(t, broken(), "the control")
+}
+
 // A part whose lists still have the terms of the parts before is packed as one with new lists, and terms that only those had
 // are not found in it; when there are too many terms they go. The control counts their pages, too.
 func TestTermsAreKept(t *testing.T) {
