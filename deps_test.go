@@ -16,6 +16,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -272,6 +273,27 @@ func TestPackageDocs(t *testing.T) {
 	for dir, files := range p.code {
 		ok := slices.ContainsFunc(files, func(f *ast.File) bool { return f.Doc != nil && len(strings.Fields(f.Doc.Text())) >= 5 })
 		require.True(t, ok, "package %s has no doc attached to its package clause", dir)
+	}
+}
+
+// riddles are the forms of a comment that a reader has to read twice. Name what it does: verb and object.
+var riddles = regexp.MustCompile(`\b(is|are) (what|who)\b|\bis that of\b|\bare those of\b|\bgives\b|\b(says|tells) whether\b|\bfor ever\b|\bparted\b|\bthe one before\b`)
+
+func TestPlainEnglish(t *testing.T) {
+	readsSource(t)
+	require.True(t, riddles.MatchString("noPlace is what a connection is answered for which there is no place."), "the control")
+	p := parseAll(t)
+	for dir, files := range p.code {
+		if strings.HasPrefix(dir, "bench") {
+			continue
+		}
+		for _, f := range files {
+			for _, c := range f.Comments {
+				if found := riddles.FindString(c.Text()); found != "" {
+					t.Errorf("%s: %q in a comment: say what it does, has, returns or reports", p.set.Position(c.Pos()), found)
+				}
+			}
+		}
 	}
 }
 

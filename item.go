@@ -144,7 +144,7 @@ type shortened struct {
 	cuts  [][2]uint32
 	sum   *summary // shown in place of the page
 	asked bool     // the summarizer was asked for it
-	whole bool     // never compressed; its cuts, if any, are what holds of it (overrule)
+	whole bool     // never compressed; its cuts, if any, keep what holds of it (overrule)
 }
 
 // sessionTurn describes the turn of an item. The pages of one turn share it.

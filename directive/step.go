@@ -12,7 +12,7 @@ type Kind uint8
 // The kinds of a decision.
 const (
 	Passthrough Kind = iota // no directive: hand the input on to the model
-	Update                  // a directive was carried out; Changed tells whether anything differs
+	Update                  // a directive was carried out; Changed reports whether anything differs
 	Clarify                 // nothing was changed; Prompt is for the user, and the model is not called
 )
 
@@ -31,7 +31,7 @@ func (k Kind) String() string {
 type Decision struct {
 	Kind    Kind
 	State   State  // the own state after an Update; zero otherwise
-	Changed bool   // whether that state differs from the one before
+	Changed bool   // whether that state differs from its predecessor
 	Prompt  string // for the user, when it clarifies; "" otherwise
 	// Code says for programs why it clarifies; "" otherwise. The words are part of the wire format and do not change:
 	// premise_empty, premise_exists, premise_missing, near_miss_set_premise, near_miss_change_premise, item_empty,

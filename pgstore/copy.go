@@ -24,7 +24,7 @@ import (
 )
 
 // A file is moved as an image: its rows and its archive as they are, under the same database id and secret. So references,
-// versions, LSNs, digests, manifests and proofs are those of the file, and a head that was kept of the file verifies against
+// versions, LSNs, digests, manifests and proofs stay the same, and a head that was kept of the file verifies against
 // the server. The log on the server begins with a record that stands for all before it.
 
 // Copied says what was copied.

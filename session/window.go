@@ -82,7 +82,7 @@ type Signals struct {
 	Stale       bool      // the source changed on disk since
 	Call        string    // key of the call it is the result of
 	Failed      bool      // that call failed
-	Refetchable bool      // asking the tool again gives it back
+	Refetchable bool      // asking the tool again returns it
 	Finding     bool      // what this log showed is recorded elsewhere
 	Closed      bool      // belongs to a finished sub-task
 	Keep        bool      // a correction or a decision: never touched

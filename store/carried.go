@@ -20,5 +20,5 @@ type CarriedHold struct {
 	Decided string // as in HeldBatch
 	By      string
 	Note    string
-	Outcome Outcome // of the decision; LSN and Leaf are those of the other database, 0 where they mean nothing here
+	Outcome Outcome // of the decision; LSN and Leaf count in the other database, 0 where they mean nothing here
 }

@@ -39,7 +39,7 @@ type Options struct {
 	GroupWait    time.Duration    // longest a group waits for recently seen committers; 0: 100µs, < 0: never
 	Salt         func() uint64    // salt of a new segment; nil: crypto/rand
 	OnDurable    func(seq uint64) // called in order, one at a time, before a Sync that waits for seq returns; it must not call the log
-	Sealed       bool             // the caller gives and gets sealed bodies: new segments say so, and an older program refuses them by their version
+	Sealed       bool             // bodies pass sealed in both directions: new segments say so, and an older program refuses them by their version
 	MaxRecord    int              // longest body, bytes; 0: 64 MiB, the format ends at 1 GiB
 	ReadOnly     bool             // replay only; nothing on disk changes
 	MustExist    bool             // a log without a segment is fs.ErrNotExist; none is made
@@ -137,7 +137,7 @@ type Log struct {
 	target  uint64 // covered by the running round
 	synced  uint64 // synced; changed only with the lead held as well
 	durable uint64 // synced and reported to OnDurable; changed only with report held as well
-	before  *round // the one before cur: reporting, or over
+	before  *round // the predecessor of cur: reporting, or over
 	covered uint64 // by before
 	cur     *round // running, or the last one that ran
 	next    *round // changed only with the lead held as well

@@ -45,7 +45,7 @@ var optionNames = []string{"--help", "--history", "--contract", "--alpha", "--be
 type word struct {
 	text   string
 	option string // full option name; empty if none
-	dash   bool   // looks like an option: is no value for the one before it
+	dash   bool   // looks like an option: is no value for the last one
 	value  string // text after "="
 	inline bool   // there was a "="
 	bundle string // what follows -h in one word

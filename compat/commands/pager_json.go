@@ -268,7 +268,7 @@ func (r *reader) number() (value, error) {
 	text := r.s[r.pos : r.pos+m[1]]
 	if m[2] >= 0 || m[4] >= 0 {
 		r.pos += m[1]
-		f, _ := strconv.ParseFloat(text, 64) // out of range gives infinity, as it should
+		f, _ := strconv.ParseFloat(text, 64) // out of range it is infinity, as it should be
 		return value{kind: numeric, num: number{f: f}}, nil
 	}
 	if len(strings.TrimPrefix(text, "-")) > maxDigits {

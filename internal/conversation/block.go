@@ -212,7 +212,7 @@ func (c *Turns) FreshBlock(p *store.Put, told *TurnRow) Block {
 		texts[i] = np.Text
 	}
 	b := c.blockOf(h)
-	b.Nums = nil // the commit gives them
+	b.Nums = nil // the commit assigns them
 	tokens := -1
 	if len(p.Pages) == 1 && p.Counter == c.counter.Name() { // several pages may have more than their text as a whole
 		tokens = p.Pages[0].Tokens

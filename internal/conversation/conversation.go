@@ -35,7 +35,7 @@ type Host struct {
 	Texts func(ctx context.Context, scopes store.Scopes, keys []store.PageKey) ([]string, error)
 	// MakePut splits the text of an artefact into pages and digests them.
 	MakePut func(a store.Artefact) (store.Put, error)
-	// Shorten asks a summarizer for at most tokens of a text; "" when it gives nothing usable.
+	// Shorten asks a summarizer for at most tokens of a text; "" when the answer is not usable.
 	Shorten func(ctx context.Context, by Summarizer, text string, tokens int) string
 }
 

@@ -2,7 +2,7 @@
 // their rows, and the decisions of passes, the watcher and pins about them, with the rules that follow from these. Its
 // methods do no I/O, read no clock and take no lock; their changes are collected in Writes. Conversation ties Turns to a
 // store: it loads the rows, has one lock for each session, commits what was collected, and runs the watcher. The rules of
-// what to retain and when to compact are those of package window.
+// what to retain and when to compact stand in package window.
 //
 // The level at which the window shows a turn (Shown), and what changes it:
 //
@@ -14,7 +14,7 @@
 //	                        trimmed ─▶ summary ─────────┘ (the level before) ◀────┘
 //
 //	recalled: read whole at any level; the level does not change, and the next commit records when it was read (Reads)
-//	pinned:   shown whole at any level, until the pin gives way to the newest turn (yield); it comes back later (repin)
+//	pinned:   shown whole at any level, until the pin yields to the newest turn (yield); it comes back later (repin)
 //	found:    a cold turn that a question finds competes for that context (Offer); its level does not change
 //	deleted:  its page is not a member any more, and Take drops the turn; gc removes its rows
 //

@@ -24,7 +24,7 @@ import (
 //	carry    verdicts are adopted, then planned units are compacted (CarryOut); a pager's pass whose verdicts overfill the
 //	         window makes room with the backstop, in the same pass
 //	record   one row has all of it: verdicts, compacted units, and the pass that was in force before (Number)
-//	undo     gives both back (Undo): only of the pass in force, or of one whose units are as it left them
+//	undo     restores both (Undo): only of the pass in force, or of one whose units are as it left them
 //
 // Memory changes first and is written with the same commit (Writes). After a commit that fails, the conversation is read
 // again, so nothing here takes a change back.
@@ -193,7 +193,7 @@ func (c *Turns) inForce(p PassRow) {
 	c.Force.Verdicts = nil
 }
 
-// Number gives a pass its number and stores its record with the state of the session. A pass of the pager is in force by
+// Number assigns a pass its number and stores its record with the state of the session. A pass of the pager is in force by
 // then. A backstop that compacted nothing is no pass.
 func (c *Conversation) Number(w *Writes, row *PassRow, actor string) {
 	if row.Kind == session.PassBackstop && len(row.Items) == 0 {

@@ -8,8 +8,8 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// ranking is the turns of the window in the order in which a context gives them room: whole ones before stubs, the better
-// before the worse, the newer before the older. A context reads as many as find room, so its cost is that of the budget and
+// ranking has the turns of the window in the order in which a context makes room for them: whole ones before stubs, the better
+// before the worse, the newer before the older. A context reads as many as find room, so its cost follows the budget and
 // not that of the window. A change of one unit costs a pass over the list, which is memory in order, and no look at a turn.
 //
 // Sorting the turns anew for every context was tried: at ten thousand turns in the window it was three quarters of an

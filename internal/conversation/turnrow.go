@@ -9,7 +9,7 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// TurnRow is what is kept of one turn: what was made from its text, and what was decided about it. A session of ten thousand
+// TurnRow keeps what was made from the text of a turn, and what was decided about it. A session of ten thousand
 // turns decodes as many rows when it is first touched and writes thousands in one pass, so the fields are listed one by
 // one (turnFields, placeFields): reflection took half the time of each.
 type TurnRow struct {
@@ -150,7 +150,7 @@ func (r *TurnRow) encode() []byte {
 	return turnFields.Row(turnVersion, r, size)
 }
 
-// inHead is what the head of the turn stores of a row that was just measured, nil where it takes a row of its own. It says
+// inHead returns the part of a row just measured that the head of the turn stores, nil where it takes a row of its own. It says
 // neither what the head says already (hashes, counter) nor anything that cannot be measured again: a head that another
 // program writes has no measures.
 func (r *TurnRow) inHead(counter string) []byte {

@@ -24,7 +24,7 @@ const planTries = 3
 // saveTries is the number of attempts to write a watch row that others write, too.
 const saveTries = 5
 
-// The rules are those of window.Machine, a value that is stored with the session (WatchRow), so that any process can
+// The rules are in window.Machine, a value that is stored with the session (WatchRow), so that any process can
 // take the next step:
 //
 //	step: read the row ─▶ Machine.Step (what to do now) ─▶ act (do it) ─▶ Machine.Done (what came of it) ─▶ save

@@ -356,7 +356,7 @@ func (c *Turns) Why(i int) string {
 // verdictLevels are the levels that verdicts ask for.
 var verdictLevels = [...]session.Level{session.Retain: session.Raw, session.Page: session.Stub, session.Evict: session.Cold}
 
-// passReasons are the reasons that the pass in force gives, made once and not for each turn.
+// passReasons are the reasons of the pass in force, made once and not for each turn.
 type passReasons struct {
 	pass           uint64
 	evicted, paged string

@@ -32,7 +32,7 @@ type serverEntry struct {
 type mcpClient struct {
 	container string // the key that holds the servers, by name
 	toml      bool
-	typed     bool // an entry says whether it is stdio or http
+	typed     bool // an entry names its type, stdio or http
 	httpURL   bool // the address is httpUrl, because url means something else
 	noHTTP    bool // the file takes only programs
 	path      func() (string, error)

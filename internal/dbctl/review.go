@@ -294,7 +294,7 @@ func (c *reviewRejectCmd) Run(a *app) error {
 type reviewedView struct {
 	Batch     string   `json:"batch"`
 	Status    string   `json:"status"`
-	DecidedBy string   `json:"decided_by"` // who decided first: a later call gives that outcome again
+	DecidedBy string   `json:"decided_by"` // who decided first: a later call returns that outcome again
 	LSN       uint64   `json:"lsn"`
 	Refs      []string `json:"refs"`
 }

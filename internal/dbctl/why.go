@@ -72,7 +72,7 @@ func (c *whyCmd) named(a *app, db *ctxpage.DB, trace string) (ctxpage.Ref, error
 
 func (c *whyCmd) Run(a *app) error {
 	if c.Turn != "" && c.Ref == "" {
-		c.Trace, c.Ref = "", c.Trace // the trace is that of the turn
+		c.Trace, c.Ref = "", c.Trace // the trace comes from the turn
 	}
 	if (c.Turn == "") == (c.Trace == "") {
 		return usage("why: expected a trace, or --turn with the id of a turn, and then perhaps a page")

@@ -23,7 +23,7 @@ const (
 	actionImport  = "import"
 )
 
-// Chain is what a step works with: the states above, outermost first, the own newest version, and the versions that are
+// Chain has the input and output of a step: the states above, outermost first, the own newest version, and the versions that are
 // to be written. It is one goroutine's. A step is judged on all the states that were read, so a commit of it expects
 // each of them to be the same still.
 type Chain struct {
@@ -135,7 +135,7 @@ func replaced(before, after directive.Session) directive.Decision {
 	return directive.Decision{Kind: directive.Update, State: after.State, Changed: !after.State.Equal(before.State)}
 }
 
-// become adds a version that leads to a session, unless that is what there is.
+// become adds a version that leads to a session, unless the session is in force already.
 func (c *Chain) become(next directive.Session, e directive.Entry) bool {
 	if SameSession(c.Now(), next) {
 		return false

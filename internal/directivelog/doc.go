@@ -1,6 +1,6 @@
 // Package journal keeps what the users of scopes have decided: the rows that directives are stored in, the steps that
 // lead from one version to the next, the page that a model is shown, and the check that all of it agrees. It reads
-// through the store and writes nothing: a Chain gives the rows, the database commits them.
+// through the store and writes nothing: a Chain makes the rows, the database commits them.
 //
 // What a scope was told is kept in three forms, all written by the one batch of a step, so that a crash leaves all of it
 // or nothing:

@@ -17,7 +17,7 @@ const PageID = Reserved + "directives"
 // IsPage tells a page of directives from others of kind system.
 func IsPage(k store.Kind, id string) bool { return k == store.KindSystem && id == PageID }
 
-// Page returns the page that the new versions lead to: changed says whether it differs from the one there is, a nil page
+// Page returns the page that the new versions lead to: changed reports whether it differs from the present one, a nil page
 // that none is left. It is one page however long it is, so that no line of it is torn.
 func (c *Chain) Page() (page *store.Artefact, changed bool, err error) {
 	text := c.Now().State.Text()
@@ -34,14 +34,14 @@ func (c *Chain) Page() (page *store.Artefact, changed bool, err error) {
 	return page, true, nil
 }
 
-// Ruling is what holds of one page of directives beside the others of a context.
+// Ruling says how one page of directives stands beside the others of a context.
 type Ruling struct {
 	Out  bool        // nothing of it
 	Keep [][2]uint32 // the ranges that hold; nil: all of it
 	Why  string      // for the manifest, "" where all of it holds
 }
 
-// Reasons that a manifest gives for pages of directives.
+// Reasons in a manifest for pages of directives.
 const (
 	Overruled     = "directives: a prohibition stands against all of it"
 	OverruledPart = "directives: uses that a prohibition stands against are left out"

@@ -31,14 +31,14 @@ func hasCue(s string) bool {
 	return false
 }
 
-// joints are what may stand between two directives.
+// joints are the signs and words that may stand between two directives.
 type joints struct {
 	marks string   // single ASCII characters
 	words []string // whole words
 }
 
 var (
-	// proseJoints are those of the preprocessor; LineJoints those of an input.
+	// The preprocessor splits at proseJoints, an input at LineJoints.
 	proseJoints = joints{";,", []string{"and", "then"}}
 	LineJoints  = joints{";,\n\r", []string{"and", "then"}}
 )

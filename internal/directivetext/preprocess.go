@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// Class is what a preprocessor makes of a whole message.
+// Class is the preprocessor's verdict on a whole message.
 type Class uint8
 
 // The classes.

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// runeInfo is what normalising asks of a rune. The zero runeInfo is that of a
-// rune which stays as it is, whatever stands before or after it.
+// runeInfo has the properties of a rune that normalising needs. The zero runeInfo belongs to a
+// rune that stays as it is, whatever stands before or after it.
 type runeInfo struct {
 	alone rune  // what plain makes of it when no other rune is near, 0 if that is several
 	lower int32 // what to add for lower case

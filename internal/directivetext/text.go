@@ -279,7 +279,7 @@ func Valid(s string) string {
 	return strings.ToValidUTF8(s, "\uFFFD")
 }
 
-// Answer is what an input is to an open question.
+// Answer classifies an input as the answer to an open question.
 type Answer uint8
 
 const (

@@ -112,7 +112,7 @@ func (n *nearModels) remove(nums []uint64) {
 // writing, or is the only one that knows m.
 func (m *nearModel) put(scope uint32, num uint64, v []float32) {
 	if m.has.has(num) {
-		for k, s := range m.sets { // the one before may have had another length
+		for k, s := range m.sets { // its predecessor may have had another length
 			if k.scope == scope && k.dims != len(v) {
 				s.Remove(num)
 			}

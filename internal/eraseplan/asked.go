@@ -19,7 +19,7 @@ const (
 // askedNames stands among what was asked for if names were to go.
 const askedNames = "names"
 
-// name is what a request asks for: a subject (of one scope, or of all), a scope, a session or an artefact.
+// name is one name in a request: a subject (of one scope, or of all), a scope, a session or an artefact.
 type name struct{ kind, scope, id string }
 
 // text is the name as a receipt digests it.
@@ -52,7 +52,7 @@ func namesOf(req *ops.Request) (list []name) {
 	return list
 }
 
-// asked is what a request stands for in the report and, as a digest, in the leaf. Promoted copies are among it, as references:
+// asked describes a request in the report and, as a digest, in the leaf. Promoted copies are among it, as references:
 // an export has no audit that tells of them.
 func asked(secret []byte, req *ops.Request, promoted []store.Ref) (list []string) {
 	for _, n := range append(namesOf(req), namesOf(&ops.Request{Refs: promoted})...) {

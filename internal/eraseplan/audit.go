@@ -73,7 +73,7 @@ func (f *finder) asked(r *manifest.Record) bool {
 	return err == nil
 }
 
-// draftsOf takes the drafts that a context showed, and says whether there were any to take.
+// draftsOf takes the drafts that a context showed, and reports whether there were any to take.
 func (f *finder) draftsOf(r *manifest.Record, ours bool) (taken bool) {
 	var stay []draft
 	for _, d := range f.drafts[r.Trace] {

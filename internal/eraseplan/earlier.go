@@ -9,7 +9,7 @@ import (
 )
 
 // Earlier finds in an export what erases took that came after it was made. Each report says under the secret of the database
-// what was asked for; names in the export are compared with that. The rules are those of the erase itself:
+// what was asked for; names in the export are compared with that. They follow the rules of the erase itself:
 //
 //	Version   every version in the file, in any order
 //	Follow    then what was derived from those that go
@@ -22,7 +22,7 @@ type Earlier struct {
 	made    []map[artefact]*found
 }
 
-// rule is what an erase did beyond what it was asked for: took what was derived, and took names.
+// rule says what an erase took beyond the request: what was derived, and names.
 type rule struct {
 	cascade ops.Cascade
 	names   bool

@@ -26,7 +26,7 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// Plan is what an erase takes.
+// Plan lists what an erase takes.
 type Plan struct {
 	Report ops.Report
 	Job    store.EraseJob
@@ -39,7 +39,7 @@ func Run(ctx context.Context, st store.Store, req *ops.Request) (*ops.Report, er
 	return run(ctx, st, newFinder(req))
 }
 
-// run carries out what a finder looks for. What was asked for in an erase that is repeated is what its receipt says, even if the
+// run carries out what a finder looks for. The request of an erase that is repeated stands in its receipt, even if the
 // names are lost.
 func run(ctx context.Context, st store.Store, f *finder) (*ops.Report, error) {
 	req := f.req

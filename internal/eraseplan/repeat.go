@@ -60,7 +60,7 @@ func Repeat(ctx context.Context, st store.Store, receipts []*ops.Receipt, dryRun
 	return out, nil
 }
 
-// Reports are those of all erases that a store knows and that were asked for by name, oldest first. done: only those of which
+// Reports returns the reports of all erases that a store knows and that were asked for by name, oldest first. done: only those of which
 // no commit is missing.
 func Reports(ctx context.Context, st store.Store, done bool) (list []store.EraseReport, err error) {
 	err = walkRows(ctx, st, func(row eraseRow) {
@@ -92,7 +92,7 @@ func interrupted(ctx context.Context, st store.Store) (traces map[string]bool, e
 	return traces, err
 }
 
-// eraseRow is what this package reads of the row that says how far an erase has come (engine).
+// eraseRow has the fields that this package reads of the row of an erase under way (engine).
 type eraseRow struct {
 	Stage  string            `json:"stage"`
 	Report store.EraseReport `json:"report"`
@@ -125,7 +125,7 @@ func has(ctx context.Context, st store.Store, r *ops.Receipt) (bool, error) {
 
 // lost reports whether the key of a version was destroyed by the erase that is repeated. In an encrypted backup such a row keeps the
 // id of its artefact and the numbers of its pages. Subject, lineage and salts are gone, so that what the receipt asked for may
-// stand nowhere any more. The numbers alone would not do: a copy that was written to gives numbers to pages of its own. The
+// stand nowhere any more. The numbers alone would not do: a copy that was written to assigns numbers to pages of its own. The
 // receipt does not prove them, but nothing is taken by them that anybody could read.
 func (f *finder) lost(h *store.Head) bool {
 	return f.was != nil && len(h.Rows) > 0 && !h.Gone && h.Rows[0].Salt == [store.DigestSaltSize]byte{} && archive.Covered(f.was.Numbers, h.Rows[0].Num)

@@ -80,7 +80,7 @@ func (f *Follower) upTo(ctx context.Context, file *os.File, end int64) (rep *Rep
 	}
 	f.tail = make([]byte, min(end, tailBytes))
 	if _, err := file.ReadAt(f.tail, end-int64(len(f.tail))); err != nil {
-		return rep, nil // it is being cut: the next call begins at the beginning, as f.reading is what it was
+		return rep, nil // it is being cut: the next call begins at the beginning, as f.reading is unchanged
 	}
 	f.reading, f.offset = x, end
 	return rep, nil

@@ -208,7 +208,7 @@ func pamVersion(e element) error {
 		Version json.RawMessage `json:"schema_version"`
 	}
 	if err := json.Unmarshal(e.raw, &v); err != nil {
-		return nil // its memories are what counts
+		return nil // its memories count
 	}
 	if major, _, _ := strings.Cut(scalar(v.Version), "."); major != "" && major != "1" {
 		return e.wrong("schema_version", fmt.Errorf("%w: the file has version %s of PAM, this program reads 1.0", store.ErrNewerFormat, cut(scalar(v.Version), 40)))

@@ -1,5 +1,4 @@
-// Package freshness is the dirty check: it finds out whether stored pages still are what their source says, and brings
-// them up to date.
+// Package freshness is the dirty check: it compares stored pages with their sources, and brings them up to date.
 //
 // A check of several artefacts goes through three steps:
 //
@@ -27,7 +26,7 @@ import (
 	"time"
 )
 
-// Host is what the dirty check needs of the database that runs it. All of it is set before the first check.
+// Host has the functions that the dirty check needs of the database that runs it. All of it is set before the first check.
 type Host struct {
 	Store    store.Store
 	Files    *Files
@@ -38,7 +37,7 @@ type Host struct {
 	Logger   *slog.Logger
 	// Write commits what sources gave as the next versions of artefacts of one scope: all, or none.
 	Write func(ctx context.Context, heads []*store.Head, fetched []Got) error
-	// Read gives the text, the date and the trust of a stored artefact, for a page: source.
+	// Read returns the text, the date and the trust of a stored artefact, for a page: source.
 	Read func(ctx context.Context, scopes store.Scopes, l store.Located) (Got, error)
 }
 
@@ -70,7 +69,7 @@ func (c *Checker) Of(scope string, chain store.Scopes) View {
 	return View{Checker: c, name: scope, chain: chain}
 }
 
-// Got is what a source gave.
+// Got is the answer of a source.
 type Got struct {
 	store.Fetched
 	Trust store.Provenance // of the artefact that a page: source copies; 0: the source is a document
@@ -108,7 +107,7 @@ func (c *Checker) FilesOf(ctx context.Context, scope string) (list []File, n int
 	return sc.list, sc.n, nil
 }
 
-// AsksOf is what FilesOf is going to ask of the store.
+// AsksOf returns the question that FilesOf will ask of the store.
 func (c *Checker) AsksOf(scope string) store.ScanQuery {
 	return c.sourced.asks(scope, c.sourced.get(scope))
 }

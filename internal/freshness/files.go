@@ -102,7 +102,7 @@ func (s *Files) AddRoot(dir string) error {
 	return nil
 }
 
-// within opens the nearest root that holds the path, and gives the rest of it. The caller closes the root.
+// within opens the nearest root that holds the path, and returns the rest of it. The caller closes the root.
 func (s *Files) within(key string) (root *os.Root, rel string, err error) {
 	dir, rel, err := s.nearest(key)
 	if err != nil {
@@ -173,7 +173,7 @@ func (s *Files) stat(key string) (*os.File, fs.FileInfo, error) {
 	return nil, nil, err
 }
 
-// fileStamp is what a file is recognised by without reading it: size, mtime, ctime and inode. Whoever writes a file can
+// fileStamp recognises a file without reading it: size, mtime, ctime and inode. Whoever writes a file can
 // set its mtime back, but not its ctime, and a file that another one was moved over has another inode. A stamp taken
 // before the clock of the file system has moved on since the last change proves nothing, and is made so that no later one
 // equals it.
@@ -202,7 +202,7 @@ func appendStamp(b []byte, fi fs.FileInfo) []byte {
 	return strconv.AppendUint(b, inode, 10)
 }
 
-// unchanged reports whether the stamp alone proves that a file is what it was. It does not open the file: this is all
+// unchanged reports whether the stamp alone proves that a file did not change. It does not open the file: this is all
 // that a context of fifty files does fifty times.
 func (s *Files) unchanged(root *os.Root, rel string, have store.Validator) bool {
 	if have.Hash == 0 {
@@ -249,7 +249,7 @@ func (s *Files) Fetch(ctx context.Context, key string) (store.Fetched, error) {
 	}
 }
 
-// read reads the file whole, and says whether nobody seems to be writing it.
+// read reads the file whole, and reports whether nobody seems to be writing it.
 func (s *Files) read(key string) (got store.Fetched, quiet bool, err error) {
 	f, fi, err := s.stat(key)
 	if err != nil {

@@ -214,7 +214,7 @@ func (w *Walker) Unknown(rel string) bool {
 	return false
 }
 
-// ReadText reads a file if it is text, as PlainText has it. The hash is that of its bytes, by which a source recognises it.
+// ReadText reads a file if it is text, as PlainText has it. The hash covers its bytes; a source recognises the file by it.
 func ReadText(path string) (text string, hash uint64, skip string) {
 	b, err := os.ReadFile(path)
 	if err != nil {

@@ -30,7 +30,7 @@ import (
 //
 // Locks: memory.mu and round.mu are never held while a source, the store or the other lock is used.
 
-// Finding is what a dirty check found of one artefact.
+// Finding is the result of a dirty check of one artefact.
 type Finding struct {
 	Dirty     bool   // its source moved on
 	Refetched bool   // and was fetched anew: resolve it again
@@ -124,7 +124,7 @@ func (s *View) FreshenOne(ctx context.Context, h *store.Head, policy time.Durati
 	return s.Freshen(ctx, []*store.Head{h}, policy)[0]
 }
 
-// BringUpToDate is Freshen, and says whether anything was written, be it of what a head was made from.
+// BringUpToDate is Freshen, and reports whether anything was written, also of ancestors of a head.
 func (s *View) BringUpToDate(ctx context.Context, heads []*store.Head, policy time.Duration) (out []Finding, wrote bool) {
 	out = make([]Finding, len(heads))
 	if policy < 0 || !slices.ContainsFunc(heads, func(h *store.Head) bool { return h != nil && Ages(h) }) {
@@ -154,7 +154,7 @@ func (s *View) BringUpToDate(ctx context.Context, heads []*store.Head, policy ti
 	return out, c.wrote
 }
 
-// glance settles the heads for which a look at a file's stamp is all there is to do, and gives the places of
+// glance settles the heads for which a look at a file's stamp is enough, and returns the places of
 // the others. Fifty looks go together, under one deadline: a goroutine, a timer and a handle of the root for each would
 // take longer than the looks.
 func (s *View) glance(ctx context.Context, heads []*store.Head, policy time.Duration, out []Finding) (open []int) {
@@ -284,7 +284,7 @@ func (s *View) samePages(ctx context.Context, parent store.Ref, now store.Locate
 
 // refetch loads a dirty artefact anew; writeRefetched commits it as a version written by its source: the source is the
 // author, so there is no gate. Of several fetches in this process one does the work and the others take its result;
-// another process's newer version is adopted. found is what the probe saw.
+// another process's newer version is adopted. found is the result of the probe.
 func (s *View) refetch(ctx context.Context, h *store.Head, found store.Validator, c *round) Finding {
 	if s.ReadOnly || s.dry {
 		return Finding{Dirty: true, Reason: triage.ReadOnly, Err: store.ErrReadOnly}
@@ -351,7 +351,7 @@ func (s *View) writeRefetched(ctx context.Context, h *store.Head, r *refetching)
 	if err != nil {
 		return Finding{Dirty: true, Reason: reasonOf(err), Err: err}
 	}
-	if !s.replaced(ctx, h) { // the content is what it was, under a new stamp: no new version carries it
+	if !s.replaced(ctx, h) { // the content is unchanged, under a new stamp: no new version carries it
 		s.memory.put(k, probed{at: r.at, v: r.got.Validator})
 	}
 	return Finding{Dirty: true, Refetched: true}

@@ -25,13 +25,13 @@ import (
 // artefacts is made from all n of the layer below, it takes n to the power of the number of layers.
 
 // What one check of several pages looks at, in all generations of what they were made from. A page whose lineage goes
-// beyond is left out. The order of the pages decides which, so that the same check gives the same answer.
+// beyond is left out. The order of the pages decides which, so that the same check has the same answer.
 const (
 	maxAncestors = 1 << 15
 	maxLines     = 1 << 18
 )
 
-// ancestry is what the artefacts of one check were made from: each of them once, however many ways lead to it. survey
+// ancestry has the ancestors of the artefacts of one check: each once, however many ways lead to it. survey
 // finds it, ask asks the sources, all at once, verdict judges, and after write a verdict also commits what was fetched.
 // It is used by one goroutine, but for the sources.
 type ancestry struct {
@@ -119,7 +119,7 @@ func (g *ancestry) add(h *store.Head) *ancestor {
 	return n
 }
 
-// expand finds the parents of an artefact and gives those that were not known before. walkDone marks who has been here;
+// expand finds the parents of an artefact and returns those that were not known before. walkDone marks who has been here;
 // begin takes it back.
 func (g *ancestry) expand(ctx context.Context, n *ancestor) (found []*ancestor) {
 	n.state = walkDone
@@ -364,7 +364,7 @@ func (g *ancestry) lineage(ctx context.Context, n *ancestor) (out Finding) {
 	return out
 }
 
-// own is what the source of an artefact says, once all that the artefact was made from is in order.
+// own asks the source of an artefact, once all ancestors of the artefact are in order.
 func (g *ancestry) own(ctx context.Context, n *ancestor) Finding {
 	switch {
 	case n.head.Artefact.Source == "":

@@ -25,7 +25,7 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// RefreshHost is what a refresh needs of the database that runs it.
+// RefreshHost has the functions that a refresh needs of the database that runs it.
 type RefreshHost struct {
 	Scope string
 	Store store.Store

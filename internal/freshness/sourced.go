@@ -110,7 +110,7 @@ func (c *sourcedScopes) put(scope string, next *sourcedScope) {
 	}
 }
 
-// entries is what a scope counts towards maxSourced. A scope without files counts too: there may be any number of them.
+// entries returns the entries of a scope that count towards maxSourced. A scope without files counts too: there may be any number of them.
 func (s *sourcedScope) entries() int { return 1 + len(s.list) }
 
 // listSourced describes the artefacts named by keys, taking over what is known of them.
@@ -154,7 +154,7 @@ func listSourced(ctx context.Context, st store.Store, scope string, known []File
 	return list, nil
 }
 
-// LookAt compares files with what is known of them, and gives those that do not look the same, and how many could not be
+// LookAt compares files with what is known of them, and returns those that do not look the same, and how many could not be
 // looked at in time. Those that do are marked as seen by a sweep.
 func (s *View) LookAt(ctx context.Context, files []File, policy time.Duration, now time.Time, sweep uint64) (changed []int, unasked int) {
 	g := &glances{files: s.Files, done: make(chan struct{}), looks: make([]look, 0, len(files)), step: aheadStep}

@@ -99,7 +99,7 @@ type source struct {
 	said  []sentence
 	forms map[string][]int // sentences by form
 	words map[string]bool
-	start bool // the first sentence is that of the page
+	start bool // the first sentence begins the page
 }
 
 func read(p Page) source {

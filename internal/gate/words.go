@@ -186,7 +186,7 @@ func ofTheUser(tokens []string) (out [][]string) {
 		return nil
 	}
 	as, third := slices.Clone(tokens), slices.Clone(tokens)
-	verb := false // the next word that is no adverb is what the user does
+	verb := false // the next word that is no adverb says what the user does
 	for i, t := range tokens {
 		if u := ofUser[t]; u != "" {
 			as[i], third[i] = u, u

@@ -238,7 +238,7 @@ func ReadPosition(r io.Reader) (*Position, error) {
 			return nil, store.Invalid("resume", "an export that is complete", "one that was cut off")
 		}
 		if at.lines != uint64(l.line-1) || !bytes.HasPrefix(b, []byte(`{"type":"`+typeVersion+`"`)) {
-			continue // on to the end, which tells whether it is complete
+			continue // on to the end, which shows if it is complete
 		}
 		var line versionLine
 		if err := l.decode(b, &line); err != nil {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// acceptor accepts connections and gives each a goroutine. Its methods are safe for concurrent use.
+// acceptor accepts connections and starts a goroutine for each. Its methods are safe for concurrent use.
 type acceptor struct {
 	serve func(net.Conn) // returns when the connection is closed
 
@@ -20,7 +20,7 @@ type acceptor struct {
 	running   sync.WaitGroup
 }
 
-// errServerClosed is what run returns after close.
+// run returns errServerClosed after close.
 var errServerClosed = errors.New("the server is closed")
 
 // run accepts connections until close.

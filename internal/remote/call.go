@@ -52,7 +52,7 @@ var errSilent = errors.New("no answer in time")
 // answered is an error that the store returned, or errClosing, of a call that waited while its server drained.
 type answered struct {
 	error
-	value []byte // what the call gives beside its error
+	value []byte // the value of the call beside its error
 }
 
 // Unwrap returns that error. Without it errClosing went to the caller, who met it at a hand-over when it looked for changes.
@@ -67,7 +67,7 @@ func (a *answered) endedBy(ctx context.Context) error {
 	return a.error
 }
 
-// ask makes a call and gives the answer.
+// ask makes a call and returns the answer.
 func ask[A any](ctx context.Context, c *Client, name string, q any, h callOptions) (A, error) {
 	var a answer[A]
 	at := c.opts.Now()
@@ -84,7 +84,7 @@ func ask[A any](ctx context.Context, c *Client, name string, q any, h callOption
 	return a.Value, err
 }
 
-// call makes a call. Beside an error that the store returned it gives the value that came with it,
+// call makes a call. Beside an error that the store returned it returns the value that came with it,
 // which may be empty. While connections fail it is sent again under the same number, after a pause that grows and is drawn.
 func (c *Client) call(ctx context.Context, name string, q any, h callOptions) ([]byte, error) {
 	if err := c.enter(); err != nil {
@@ -209,7 +209,7 @@ func (t *pendingCall) lost(err error) error {
 	return fmt.Errorf("%w: %w; ask for the outcome, or repeat with the same id", store.ErrOutcomeUnknown, err)
 }
 
-// renumber gives a new number to a call that was refused because the session has forgotten so late a
+// renumber assigns a new number to a call that was refused because the session has forgotten so late a
 // number: hundreds of calls with later ones came and went before it. It returns false if an earlier
 // attempt may have been made and a second one would do the same again.
 func (t *pendingCall) renumber() bool {
@@ -364,7 +364,7 @@ func (c *Client) forget(s *welcome) {
 	}
 }
 
-// retakeHolds takes the holds of the client in a new session: those of the one before ended with it, or with its server.
+// retakeHolds takes the holds of the client in a new session: the old ones ended with their session, or with its server.
 func (c *Client) retakeHolds(ctx context.Context, s *welcome) error {
 	c.mu.Lock()
 	asks := make([]holdAsk, 0, len(c.holds))

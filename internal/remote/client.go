@@ -27,8 +27,8 @@ type ClientOptions struct {
 	// it returns true; then the current call and all later ones return a *TakenError. If Vacant is nil, the client
 	// waits for another server. If it is set, the client notices the end of its server even between calls.
 	Vacant func(context.Context) bool
-	// Met, if not nil, is called when a session with a server has begun: after Dial, and with each server that takes the
-	// place of the one before; and when a call that was retried is answered. It must not call the client.
+	// Met, if not nil, is called when a session with a server has begun: after Dial, and with each server that replaces
+	// another; and when a call that was retried is answered. It must not call the client.
 	Met func()
 	// Socket returns the current path of the socket; nil means the path given to Dial.
 	Socket func() string

@@ -197,7 +197,7 @@ func (st *stream) look() {
 	}
 }
 
-// first makes an attempt on a stream that is there, which is what nearly all calls take. tried is
+// first makes an attempt on an idle stream, as nearly all calls do. tried is
 // false where there is none.
 func (t *pendingCall) first(ctx context.Context) (b []byte, tried bool, err error) {
 	s := t.c.current()

@@ -488,7 +488,7 @@ func getStruct(d *reader, v reflect.Value) error {
 	return nil
 }
 
-// memberAt finds a field by its name, first behind the one before; -1: this program does not know
+// memberAt finds a field by its name, first behind its predecessor; -1: this program does not know
 // it.
 func memberAt(all []member, at int, name []byte) int {
 	for i := at; i < len(all); i++ {

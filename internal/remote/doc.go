@@ -11,7 +11,7 @@
 // A client sends a call again when its connection fails. Each call has a number, and a server runs
 // a number once: a repeated Commit or Append gets the answer of the first. A server that started in
 // between does not know the number. Then a Commit is sent again under its batch id, which never
-// applies twice, and the audit tells whether an Append was done. The outcome of a gc, an erase,
+// applies twice, and the audit shows whether an Append was done. The outcome of a gc, an erase,
 // a compaction or a backup is not known; they return store.ErrOutcomeUnknown and are not sent again.
 //
 // # Holds

@@ -106,8 +106,8 @@ func (g *guest) takeOver(ctx context.Context) bool {
 	return err == nil
 }
 
-// mayRead is whether a reader has waited for writers for long enough. The wait begins anew with each owner that ends, however
-// soon after the one before.
+// mayRead reports whether a reader has waited for writers for long enough. The wait begins anew with each owner that ends,
+// however soon after the last.
 func (g *guest) mayRead() bool {
 	if !g.opts.Files.ReadOnly {
 		return true

@@ -104,7 +104,7 @@ func (h *Host) Close() (err error) {
 	return err
 }
 
-// leave gives up what is held around the files.
+// leave releases what is held around the files.
 func (h *Host) leave() (err error) {
 	if h.socket != nil {
 		_ = h.socket.Close() // removes it

@@ -60,7 +60,7 @@ func handler[Q, A any](do func(r *request, q Q) (A, error)) method {
 	}}
 }
 
-// partial is an error beside which a call gives a value: what a job had done when it was ended, or
+// partial is an error beside which a call returns a value: what a job had done when it was ended, or
 // the rows that could be read.
 type partial struct {
 	error
@@ -205,7 +205,7 @@ const (
 	recordsStep  = 16
 )
 
-// serveRecords gives leaves until they are many bytes. The client asks for the rest.
+// serveRecords returns leaves until they are many bytes. The client asks for the rest.
 func serveRecords(r *request, q recordsAsk) (out records, err error) {
 	size := 0
 	for to := q.To; len(out.Records) < q.Limit; {

@@ -6,8 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// networks are file systems whose files other machines change, by the numbers that the kernel gives
-// them.
+// networks are file systems whose files other machines change, by their numbers in the kernel.
 var networks = map[int64]string{
 	unix.NFS_SUPER_MAGIC: "NFS", unix.SMB_SUPER_MAGIC: "SMB", 0xff534d42: "CIFS", 0xfe534d42: "SMB", unix.AFS_SUPER_MAGIC: "AFS", 0x6b414653: "AFS",
 	unix.CODA_SUPER_MAGIC: "Coda", 0x00c36400: "Ceph", 0x0bd00bd0: "Lustre", 0x01161970: "GFS2", 0x7461636f: "OCFS2", 0x564c: "NCP",

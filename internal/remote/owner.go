@@ -21,7 +21,7 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// Options are those of the files, and of how they are shared.
+// Options describe the files and how they are shared.
 type Options struct {
 	Files filestore.Options
 	// Exclusive keeps the files to this process: nothing is served, and a database that another
@@ -44,7 +44,7 @@ const answerTime = 2 * time.Second
 // it.
 const graceTime = 100 * time.Millisecond
 
-// Open opens the files, or asks the process that has them. The errors are those of filestore.Open.
+// Open opens the files, or asks the process that has them. It returns the errors of filestore.Open, and:
 // *store.LockedError: another process has the files to itself. *UnavailableError, which
 // matches store.ErrLocked: it serves them and does not answer. *SkewError: it speaks another
 // protocol. ErrForeign: it is another user's.
@@ -185,7 +185,7 @@ func WhenOwner(st store.Store, then func()) {
 	}
 }
 
-// role is what a guest is at a time.
+// role is the present store of a guest: a client, or the opened files.
 type role struct{ st store.Store }
 
 type roles = atomic.Pointer[role]

@@ -27,7 +27,7 @@ type Status struct {
 	State    string        // "": it serves; opening: it is about to; closing: it is about to end
 }
 
-// callError is what a frameError holds. Value is what the call gives beside its error, as a message of
+// callError is the content of a frameError. Value is the value that the call returned beside its error, as a message of
 // its own.
 type callError struct {
 	Err   error
@@ -82,7 +82,7 @@ type (
 		Nums   []uint64
 		Vecs   [][]float32 // of PutVectors
 	}
-	// outcomeAsk gives up calls of this session first: a Commit among them that did not come yet
+	// outcomeAsk ends calls of this session first: a Commit among them that did not come yet
 	// never will be made.
 	outcomeAsk struct {
 		ID     ulid.ULID
@@ -119,7 +119,7 @@ type (
 		Leaves     []*manifest.Record
 		Durability store.Durability
 	}
-	// appended is what a store puts into a leaf that it takes.
+	// appended has the fields that a store fills in a leaf that it takes.
 	appended struct {
 		Index        uint64
 		Query        manifest.Digest

@@ -112,7 +112,7 @@ func Prepare(opts ServerOptions) (*Server, error) {
 	return s, nil
 }
 
-// Offer gives a prepared server its store. Call it once; the store must stay open until the server is closed.
+// Offer sets the store of a prepared server. Call it once; the store must stay open until the server is closed.
 func (s *Server) Offer(ctx context.Context, st store.Store) error {
 	info, err := st.Info(ctx)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 // each part of an answer has frameTime to be read. A client that leaves ends the context of its
 // call.
 
-// readBuffer is what is read at once: most messages, whole.
+// readBuffer is the size of one read: most messages, whole.
 const readBuffer = 16 << 10
 
 // serveConn answers the calls of a connection until the client leaves or the server ends. Close cuts
@@ -133,7 +133,7 @@ func (st *served) write(p []byte, no *refused) error {
 	return nil
 }
 
-// writePart is what is written under one deadline.
+// writePart is the size of a write under one deadline.
 const writePart = 1 << 20
 
 // writeSlack is how much longer than frameTime a write may take: the deadline is not moved for each

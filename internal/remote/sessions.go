@@ -21,7 +21,7 @@ import (
 // Bounds: keptCalls answers are kept. A call with a forgotten number is refused, because the server
 // cannot tell whether it was made.
 
-// session is what a server knows of a client: the holds it has, and the calls that must not be made
+// session has what a server knows of a client: the holds it has, and the calls that must not be made
 // twice. It ends with the client's goodbye, or when the client was silent for longer than the
 // lease.
 type session struct {
@@ -159,7 +159,7 @@ func (s *session) release(st store.Store, tickets []store.Ticket) {
 // that is forgotten: nobody knows whether that was made.
 var errGivenUp = refuse(refusedCall, "the client gave this call up before it came, or its number is too old to be known")
 
-// once runs a call unless it was run before, and gives the answer. A call that was ended by its
+// once runs a call unless it was run before, and returns the answer. A call that was ended by its
 // connection has no answer to keep: the next one of its number is made.
 func (s *session) once(ctx context.Context, number uint64, run func() ([]byte, error)) ([]byte, error) {
 	for {

@@ -14,7 +14,7 @@ import (
 //	client   greeting, c (number, session, name) and the frames of the request, written as one
 //	server   greeting, the frames of the answer, or n: the call was refused, and nothing was done
 //
-// A client that gives a call up closes the connection.
+// A client that abandons a call closes the connection.
 
 // greeting is the first that each end sends. It ends as the head of a request of HTTP does, so that
 // a server made before v0.1.0, which speaks HTTP, answers at once in place of waiting for more.

@@ -94,7 +94,7 @@ func (d *Drafts) Add(p *store.Put, page int) {
 	d.row.Shown = append(d.row.Shown, shownDraft{Put: i, Page: page})
 }
 
-// Row is the state row of a context by actor; ok says whether there is anything to keep. It needs no precondition: the
+// Row is the state row of a context by actor; ok reports whether there is anything to keep. It needs no precondition: the
 // key is a digest of what was shown, so whoever else writes this row writes the same.
 func (d *Drafts) Row(leaf *manifest.Record, actor string) (row store.StateRow, ok bool) {
 	if len(d.row.Shown) == 0 {

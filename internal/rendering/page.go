@@ -85,7 +85,7 @@ func IsTurn(h *store.Head, session string) bool {
 	return session != "" && h.Group == session && h.Kind == store.KindMessage && (h.Role == "" || slices.Contains(roles, h.Role))
 }
 
-// Stub is what stands for a turn; text is that of its first page.
+// Stub returns the text that stands for a turn; text belongs to its first page.
 func Stub(h *store.Head, text string) string {
 	return prose.StubText(store.Ref{Scope: h.Scope, ID: h.ID}.String(), hex.EncodeToString(h.Rows[0].Digest[:6]), conversation.SumTokens(h.Rows), text)
 }
@@ -175,7 +175,7 @@ func (m *merger) close() {
 	m.last = nil
 }
 
-// pairUp gives the calls of a turn ids of their own, and its result the id of its call. Sessions store such ids when turns are
+// pairUp assigns ids of their own to the calls of a turn, and to its result the id of its call. Sessions store such ids when turns are
 // appended; turns that came in another way may share one, and so may turns of two scopes.
 func (m *merger) pairUp(h *store.Head) {
 	p := &m.pages[len(m.pages)-1]

@@ -41,7 +41,7 @@ func (a Replayer) Replay(ctx context.Context, leaf *manifest.Record) (text strin
 	return string(b), true, nil, nil
 }
 
-// pages are those of a past context as it was rendered.
+// pages returns the pages of a past context as it was rendered.
 func (a Replayer) pages(ctx context.Context, leaf *manifest.Record) (pages []render.Page, missing []string, err error) {
 	shown, missing, err := a.Shown(ctx, leaf)
 	if err != nil {
@@ -143,7 +143,7 @@ func (a Replayer) forms(ctx context.Context, leaf *manifest.Record) (map[uint64]
 	return out, nil
 }
 
-// goneText is what an ErrGone says beside that.
+// goneText returns the text of an ErrGone without its prefix.
 func goneText(err error) string {
 	if !errors.Is(err, store.ErrGone) {
 		return err.Error()
