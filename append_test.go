@@ -16,6 +16,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/render"
 	"github.com/ctxpage/ctxpage/session"
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
@@ -60,7 +61,7 @@ func (k *converser) say(turns ...Turn) bool {
 		turns[0].ExpiresAt = k.now.Now().Add(time.Hour)
 	}
 	refs, err := k.chat.Append(ctx, turns...)
-	if errors.Is(err, ErrInvalid) || errors.Is(err, ErrHeadroom) {
+	if errors.Is(err, store.ErrInvalid) || errors.Is(err, session.ErrHeadroom) {
 		return false
 	}
 	require.NoError(k.rt, err)
@@ -79,7 +80,7 @@ func (k *converser) call() {
 	t := Turn{Role: "assistant", Text: k.any("words", "", "look", sayings[0])}
 	for i := range rapid.IntRange(1, 3).Draw(k.rt, "calls") {
 		id := k.any("call", fmt.Sprint("call_", i), fmt.Sprint("call_", i), fmt.Sprint("toolu_", len(k.ids), i), fmt.Sprint("a call.", i), strings.Repeat("x", 63)+fmt.Sprint(i))
-		t.ToolCalls = append(t.ToolCalls, ToolCall{ID: id, Name: k.any("tool", "grep", "ls"), Arguments: k.any("arguments", "", "{}", `{"n":1}`, "no json")})
+		t.ToolCalls = append(t.ToolCalls, store.ToolCall{ID: id, Name: k.any("tool", "grep", "ls"), Arguments: k.any("arguments", "", "{}", `{"n":1}`, "no json")})
 	}
 	if k.say(t) {
 		for _, c := range t.ToolCalls {
@@ -125,7 +126,7 @@ func (k *converser) step(i int) {
 		must(k.s.Put(ctx, a))(k.rt)
 	case 12:
 		cfg := session.Config{Total: rapid.SampledFrom([]int{600, 2000, 8000, 64000}).Draw(k.rt, "window")}
-		if err := k.chat.SetWindow(ctx, cfg); !errors.Is(err, ErrHeadroom) {
+		if err := k.chat.SetWindow(ctx, cfg); !errors.Is(err, session.ErrHeadroom) {
 			require.NoError(k.rt, err)
 		}
 	case 13:
@@ -137,11 +138,11 @@ func (k *converser) step(i int) {
 			id := k.any("turn", k.ids...)
 			switch {
 			case k.one("delete", 3):
-				if err := k.s.Delete(ctx, id); !errors.Is(err, ErrNotFound) {
+				if err := k.s.Delete(ctx, id); !errors.Is(err, store.ErrNotFound) {
 					require.NoError(k.rt, err)
 				}
 			default:
-				if err := k.chat.Pin(ctx, id); !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrHeadroom) {
+				if err := k.chat.Pin(ctx, id); !errors.Is(err, store.ErrNotFound) && !errors.Is(err, session.ErrHeadroom) {
 					require.NoError(k.rt, err)
 				}
 			}
@@ -169,7 +170,7 @@ func (k *converser) ask() {
 		q.Filter = Filter{TagsAny: []string{k.any("tag", "a", "b")}}
 	}
 	if k.one("kinds", 6) {
-		q.Kinds = []Kind{KindFact, KindMessage}
+		q.Kinds = []store.Kind{store.KindFact, store.KindMessage}
 	}
 	if len(k.lsns) > 0 && k.one("as of", 6) {
 		q.AsOf = rapid.SampledFrom(k.lsns).Draw(k.rt, "lsn")
@@ -263,7 +264,7 @@ func TestRepeatedCallIDs(t *testing.T) {
 	s := db.Scope("acme/agent")
 	seen := map[string]string{} // the result of each id
 	for round := range 12 {
-		call := Turn{ID: fmt.Sprint("call-", round), Role: "assistant", ToolCalls: []ToolCall{{ID: "call_0", Name: "ls"}, {ID: "call_1", Name: "ls"}}}
+		call := Turn{ID: fmt.Sprint("call-", round), Role: "assistant", ToolCalls: []store.ToolCall{{ID: "call_0", Name: "ls"}, {ID: "call_1", Name: "ls"}}}
 		result := Turn{ID: fmt.Sprint("result-", round), Role: "tool", ToolCallID: "call_0", Text: fmt.Sprint("first of ", round)}
 		turns := []Turn{{Role: "user", Text: "q"}, call, {Role: "tool", ToolCallID: "call_1", Text: fmt.Sprint("second of ", round)}, result, {Role: "user", Text: "go on"}}
 		if round%2 == 0 {
@@ -275,8 +276,8 @@ func TestRepeatedCallIDs(t *testing.T) {
 		}
 		require.NoError(t, errOf(chat.Append(ctx, call, result)), "what comes again under its id is known")
 		call.ToolCalls[0].Name = "rm"
-		require.ErrorIs(t, errOf(chat.Append(ctx, call)), ErrInvalid, "control: it says something else")
-		require.ErrorIs(t, errOf(chat.Append(ctx, Turn{Role: "tool", ToolCallID: "call_0", Text: "twice"})), ErrInvalid, "control: it is answered")
+		require.ErrorIs(t, errOf(chat.Append(ctx, call)), store.ErrInvalid, "control: it says something else")
+		require.ErrorIs(t, errOf(chat.Append(ctx, Turn{Role: "tool", ToolCallID: "call_0", Text: "twice"})), store.ErrInvalid, "control: it is answered")
 		if round == 6 {
 			require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 4000}))
 		}
@@ -301,9 +302,9 @@ func TestCallIDsOfPutTurns(t *testing.T) {
 	db, _ := openTalk(t)
 	for i, scope := range []string{"acme", "acme/agent", "acme/agent"} {
 		for j, a := range []Artefact{
-			{Role: "user", Text: "what is in the list?"}, {Role: "assistant", ToolCalls: []ToolCall{{ID: "x", Name: "ls"}}}, {Role: "tool", ToolCallID: "x", Text: fmt.Sprint("list ", i)},
+			{Role: "user", Text: "what is in the list?"}, {Role: "assistant", ToolCalls: []store.ToolCall{{ID: "x", Name: "ls"}}}, {Role: "tool", ToolCallID: "x", Text: fmt.Sprint("list ", i)},
 		} {
-			a.ID, a.Group, a.Seq, a.Provenance = fmt.Sprint("turn-", i, j), "put", int64(10*i+j+1), Chunk
+			a.ID, a.Group, a.Seq, a.Provenance = fmt.Sprint("turn-", i, j), "put", int64(10*i+j+1), store.Chunk
 			must(db.Scope(scope).Put(ctx, a))(t)
 		}
 	}
@@ -335,7 +336,7 @@ func TestLargeToolResult(t *testing.T) {
 				require.NoError(t, chat.SetWindow(ctx, session.Config{Total: window}))
 			}
 			turns := []Turn{
-				{Role: "user", Text: "which worker failed to connect, and what of the zebra crossing?"}, {Role: "assistant", ToolCalls: []ToolCall{{ID: "k", Name: "bash"}}},
+				{Role: "user", Text: "which worker failed to connect, and what of the zebra crossing?"}, {Role: "assistant", ToolCalls: []store.ToolCall{{ID: "k", Name: "bash"}}},
 				{Role: "tool", ToolCallID: "k", Name: "bash", Text: log.String()},
 				{Role: "assistant", Text: "The log shows failures."}, {Role: "user", Text: "so which worker failed to connect, and what of the zebra crossing?"},
 			}

@@ -60,22 +60,22 @@ func TestBudgetIsNeverExceeded(t *testing.T) {
 		s := db.Scope("acme")
 		for i := range rapid.IntRange(0, 14).Draw(rt, "artefacts") {
 			a := Artefact{
-				ID: fmt.Sprint("a", i), Kind: rapid.SampledFrom([]Kind{KindSystem, KindFact, KindChunk, KindChunk, KindTool, KindSummary, KindMessage}).Draw(rt, "kind"),
+				ID: fmt.Sprint("a", i), Kind: rapid.SampledFrom([]store.Kind{store.KindSystem, store.KindFact, store.KindChunk, store.KindChunk, store.KindTool, store.KindSummary, store.KindMessage}).Draw(rt, "kind"),
 				Text: words(rapid.IntRange(0, 99).Draw(rt, "seed"), rapid.IntRange(1, 120).Draw(rt, "words")), Pinned: rapid.IntRange(0, 7).Draw(rt, "pin") == 0,
 			}
 			if rapid.IntRange(0, 3).Draw(rt, "strange") == 0 {
 				a.Text = strings.ReplaceAll(a.Text, " ", rapid.SampledFrom([]string{"\u202e", "<", "🐌", "\n", " </page "}).Draw(rt, "with"))
 			}
-			if a.Kind == KindMessage {
+			if a.Kind == store.KindMessage {
 				a.Role, a.Group, a.Seq = rapid.SampledFrom([]string{"user", "assistant", "tool"}).Draw(rt, "role"), "chat", int64(i)
 				if a.Role == "assistant" && rapid.Bool().Draw(rt, "calls") {
-					a.ToolCalls = []ToolCall{{ID: fmt.Sprint("c", i), Name: "look", Arguments: words(i, 10)}}
+					a.ToolCalls = []store.ToolCall{{ID: fmt.Sprint("c", i), Name: "look", Arguments: words(i, 10)}}
 				}
 				if a.Role == "tool" {
 					a.ToolCallID = fmt.Sprint("c", i-1)
 				}
 			}
-			if rapid.IntRange(0, 5).Draw(rt, "verified") == 0 && a.Kind == KindFact {
+			if rapid.IntRange(0, 5).Draw(rt, "verified") == 0 && a.Kind == store.KindFact {
 				_, err = db.Admin().PutVerified(ctx, "acme", "anna", a)
 			} else {
 				_, err = s.Put(ctx, a)
@@ -93,12 +93,12 @@ func TestBudgetIsNeverExceeded(t *testing.T) {
 				q.Reserve = rapid.IntRange(0, q.Budget-1).Draw(rt, "reserve")
 			}
 			a, err := s.Assemble(ctx, q)
-			if q.Session != "" && errors.Is(err, ErrNotFound) { // none was begun
+			if q.Session != "" && errors.Is(err, store.ErrNotFound) { // none was begun
 				q.Session = ""
 				a, err = s.Assemble(ctx, q)
 			}
 			if err != nil {
-				require.ErrorIs(rt, err, ErrBudget)
+				require.ErrorIs(rt, err, store.ErrBudget)
 				continue
 			}
 			require.LessOrEqual(rt, count.Count(a.Text()), q.Budget-q.Reserve)
@@ -130,10 +130,10 @@ func TestBudgetIsNeverExceeded(t *testing.T) {
 func TestPinsAndSystemFirst(t *testing.T) {
 	db := open(t, Options{})
 	s := db.Scope("acme")
-	put(t, s, Artefact{ID: "system", Kind: KindSystem, Text: "You sell zebras."})
+	put(t, s, Artefact{ID: "system", Kind: store.KindSystem, Text: "You sell zebras."})
 	put(t, s, Artefact{ID: "pin", Pinned: true, Text: "about something else entirely"})
 	for i := range 20 {
-		put(t, s, Artefact{ID: fmt.Sprint("doc-", i), Kind: KindChunk, Text: "zebra zebra " + words(i, 60)})
+		put(t, s, Artefact{ID: fmt.Sprint("doc-", i), Kind: store.KindChunk, Text: "zebra zebra " + words(i, 60)})
 	}
 	must(db.Admin().PutVerified(ctx, "acme", "anna", Artefact{ID: "core", Text: "what a person said of lions"}))(t)
 	for _, q := range []Query{{Text: "zebra", Budget: 600}, {Text: "zebra", Budget: 600, TopK: 1}, {Text: "zebra", Budget: 600, Preset: "START"}} {
@@ -157,11 +157,11 @@ func TestPinsAndSystemFirst(t *testing.T) {
 func TestShortfall(t *testing.T) {
 	db := open(t, Options{})
 	s := db.Scope("acme")
-	put(t, s, Artefact{ID: "system", Kind: KindSystem, Text: words(1, 200)})
+	put(t, s, Artefact{ID: "system", Kind: store.KindSystem, Text: words(1, 200)})
 	put(t, s, Artefact{ID: "doc", Text: words(2, 20)})
 	for _, reserve := range []int{0, 40} {
 		_, err := s.Assemble(ctx, Query{Text: "x", Budget: 150, Reserve: reserve})
-		require.ErrorIs(t, err, ErrBudget)
+		require.ErrorIs(t, err, store.ErrBudget)
 		var short *budget.BudgetError
 		require.True(t, errors.As(err, &short))
 		require.Positive(t, short.Shortfall)
@@ -169,7 +169,7 @@ func TestShortfall(t *testing.T) {
 		require.Equal(t, []string{"system"}, ids(a))
 		require.NotEmpty(t, left(a, "doc"))
 	}
-	require.ErrorIs(t, errOf(open(t, Options{}).Scope("empty").Assemble(ctx, Query{Text: "x", Budget: 1})), ErrBudget, "not even the frame of a context")
+	require.ErrorIs(t, errOf(open(t, Options{}).Scope("empty").Assemble(ctx, Query{Text: "x", Budget: 1})), store.ErrBudget, "not even the frame of a context")
 	a := assemble(t, db.Scope("nobody"), Query{Text: "x"})
 	require.Empty(t, a.Blocks)
 }
@@ -182,20 +182,20 @@ func TestWhy(t *testing.T) {
 	db := open(t, opts)
 	s := db.Scope("acme/a")
 	old := clk.now().Add(-90 * 24 * time.Hour)
-	put(t, s, Artefact{ID: "best", Kind: KindChunk, Text: "zebra crossing rules"})
+	put(t, s, Artefact{ID: "best", Kind: store.KindChunk, Text: "zebra crossing rules"})
 	put(t, s, Artefact{ID: "large", Text: "zebra " + words(1, 400), CurrentAsOf: old})
 	put(t, s, Artefact{ID: "expired", Text: "zebra once", TTL: time.Minute})
-	put(t, s, Artefact{ID: "note", Kind: KindScratch, Text: "zebra note"})
-	put(t, s, Artefact{ID: "tool", Kind: KindTool, Text: "zebra tool"})
+	put(t, s, Artefact{ID: "note", Kind: store.KindScratch, Text: "zebra note"})
+	put(t, s, Artefact{ID: "tool", Kind: store.KindTool, Text: "zebra tool"})
 	put(t, s, Artefact{ID: "before", Text: "zebra before"})
 	put(t, s, Artefact{ID: "after", Text: "unrelated lion", Supersedes: []string{"before"}})
 	for i := range 30 {
-		put(t, s, Artefact{ID: fmt.Sprint("far-", i), Kind: KindChunk, Text: words(i, 20), CurrentAsOf: old.Add(time.Duration(-i) * time.Hour)})
+		put(t, s, Artefact{ID: fmt.Sprint("far-", i), Kind: store.KindChunk, Text: words(i, 20), CurrentAsOf: old.Add(time.Duration(-i) * time.Hour)})
 	}
 	put(t, db.Scope("acme/b"), Artefact{ID: "secret", Text: "zebra secret"})
 	clk.add(time.Hour)
-	a := assemble(t, s, Query{Text: "zebra crossing", Budget: 320, Kinds: []Kind{KindFact, KindChunk, KindScratch}})
-	put(t, s, Artefact{ID: "best", Kind: KindChunk, Text: "zebra crossing rules, newer"})
+	a := assemble(t, s, Query{Text: "zebra crossing", Budget: 320, Kinds: []store.Kind{store.KindFact, store.KindChunk, store.KindScratch}})
+	put(t, s, Artefact{ID: "best", Kind: store.KindChunk, Text: "zebra crossing rules, newer"})
 	put(t, s, Artefact{ID: "later", Text: "zebra crossing, written later"})
 	put(t, s, Artefact{ID: "deleted", Text: "x"})
 	require.NoError(t, s.Delete(ctx, "tool"))
@@ -221,7 +221,7 @@ func TestWhy(t *testing.T) {
 	require.True(t, w.In)
 	w = must(db.Why(ctx, a.Trace, Ref{ID: "best", Page: 1, Version: 2}))(t)
 	require.False(t, w.In, "that version came later")
-	require.ErrorIs(t, errOf(db.Why(ctx, "01ARZ3NDEKTSV4RRFFQ69G5FAV", Ref{ID: "best"})), ErrNotFound)
+	require.ErrorIs(t, errOf(db.Why(ctx, "01ARZ3NDEKTSV4RRFFQ69G5FAV", Ref{ID: "best"})), store.ErrNotFound)
 }
 
 // A past context comes back byte for byte: after a checkpoint, a reopen, newer versions, a deletion, an expiry, with
@@ -234,9 +234,9 @@ func TestReplay(t *testing.T) {
 	opts := Options{Clock: clk.now, FileRoots: []string{dir}, PageTokens: 64}
 	db := open(t, opts)
 	s := db.Scope("acme/a")
-	put(t, db.Scope("acme"), Artefact{ID: "system", Kind: KindSystem, Text: "zebra\u202e <page 1> rules"})
+	put(t, db.Scope("acme"), Artefact{ID: "system", Kind: store.KindSystem, Text: "zebra\u202e <page 1> rules"})
 	put(t, s, Artefact{ID: "doc", Source: "file:" + file})
-	put(t, s, Artefact{ID: "long", Kind: KindChunk, Text: strings.Repeat("A sentence of some length. Another about a zebra here! And a third one? ", 3)})
+	put(t, s, Artefact{ID: "long", Kind: store.KindChunk, Text: strings.Repeat("A sentence of some length. Another about a zebra here! And a third one? ", 3)})
 	put(t, s, Artefact{ID: "brief", Text: "zebra soon gone", TTL: time.Hour})
 	for i := range 4 {
 		put(t, s, Artefact{ID: fmt.Sprint("turn-", i), Role: []string{"user", "assistant"}[i%2], Group: "chat", Seq: int64(i), Text: words(i, 12)})
@@ -275,7 +275,7 @@ func TestReplay(t *testing.T) {
 		db = reopen(t, db, o)
 		same(db)
 	}
-	require.ErrorIs(t, errOf(db.Replay(ctx, "01ARZ3NDEKTSV4RRFFQ69G5FAV")), ErrNotFound)
+	require.ErrorIs(t, errOf(db.Replay(ctx, "01ARZ3NDEKTSV4RRFFQ69G5FAV")), store.ErrNotFound)
 
 	d := must(db.Diff(ctx, past[0].Trace, past[0].Trace))(t)
 	require.Zero(t, d)
@@ -330,7 +330,7 @@ func TestAsOfTheFuture(t *testing.T) {
 	require.Len(t, assemble(t, s, Query{Text: "zebra", AsOf: lsn + 1}).Blocks, 2, "it is there by now")
 
 	empty := open(t, Options{})
-	require.ErrorIs(t, errOf(empty.Scope("acme").Assemble(ctx, Query{Text: "zebra", Budget: 1000, AsOf: 1})), ErrInvalid)
+	require.ErrorIs(t, errOf(empty.Scope("acme").Assemble(ctx, Query{Text: "zebra", Budget: 1000, AsOf: 1})), store.ErrInvalid)
 }
 
 func TestAsOfGroupLeft(t *testing.T) {
@@ -352,11 +352,11 @@ func TestAsOfGroupLeft(t *testing.T) {
 func TestFloor(t *testing.T) {
 	db := open(t, Options{})
 	s := db.Scope("acme")
-	put(t, s, Artefact{ID: "system", Kind: KindSystem, Text: "zebra rules"})
-	for p, id := range map[Provenance]string{Chunk: "chunk", Validated: "validated", Tool: "tool", Scratch: "scratch"} {
+	put(t, s, Artefact{ID: "system", Kind: store.KindSystem, Text: "zebra rules"})
+	for p, id := range map[store.Provenance]string{store.Chunk: "chunk", store.Validated: "validated", store.Tool: "tool", store.Scratch: "scratch"} {
 		put(t, s, Artefact{ID: id, Provenance: p, Text: "zebra " + id})
 	}
-	put(t, s, Artefact{ID: "pinned", Provenance: Scratch, Pinned: true, Text: "zebra pinned"})
+	put(t, s, Artefact{ID: "pinned", Provenance: store.Scratch, Pinned: true, Text: "zebra pinned"})
 	put(t, s, Artefact{ID: "turn", Role: "assistant", Group: "chat", Text: "zebra turn"})
 	put(t, s, Artefact{ID: "other", Role: "assistant", Group: "other chat", Text: "zebra other"})
 	all := []string{"system", "chunk", "validated", "tool", "scratch", "pinned", "turn", "other"}
@@ -365,13 +365,13 @@ func TestFloor(t *testing.T) {
 		want []string
 	}{
 		{Query{}, all[:4]},
-		{Query{Floor: Scratch}, all[:6]},
-		{Query{Floor: Scratch, Session: "chat"}, all[:7]},
-		{Query{Floor: Validated}, all[:3]},
-		{Query{Floor: Chunk}, all[:2]},
-		{Query{Floor: HumanVerified}, all[:1]},
+		{Query{Floor: store.Scratch}, all[:6]},
+		{Query{Floor: store.Scratch, Session: "chat"}, all[:7]},
+		{Query{Floor: store.Validated}, all[:3]},
+		{Query{Floor: store.Chunk}, all[:2]},
+		{Query{Floor: store.HumanVerified}, all[:1]},
 		{Query{Session: "chat"}, append(slices.Clone(all[:4]), "turn")},
-		{Query{Floor: Scratch, Preset: "START"}, all[:6]},
+		{Query{Floor: store.Scratch, Preset: "START"}, all[:6]},
 		{Query{Session: "chat", Preset: "START"}, append(slices.Clone(all[:4]), "turn")},
 	} {
 		c.q.Text = "zebra"
@@ -386,7 +386,7 @@ func TestFloor(t *testing.T) {
 		require.Equal(t, len(all)-len(c.want), out, "%+v", c.q)
 	}
 	tx := begin(t, s)
-	require.NoError(t, tx.Put(ctx, Artefact{ID: "draft", Kind: KindScratch, Text: "zebra draft"}))
+	require.NoError(t, tx.Put(ctx, Artefact{ID: "draft", Kind: store.KindScratch, Text: "zebra draft"}))
 	a := must(tx.Assemble(ctx, Query{Text: "zebra", Budget: 4000}))(t)
 	require.ElementsMatch(t, append(slices.Clone(all[:4]), "draft"), ids(a))
 }
@@ -483,13 +483,13 @@ func TestAssemblyForASessionThatIsNotThere(t *testing.T) {
 	for _, q := range []Query{{Session: "chta"}, {Session: "chat "}, {Session: "chta", AsOf: 1}} {
 		q.Text, q.Budget = "refunds", 1000
 		_, err := s.Assemble(ctx, q)
-		require.ErrorIs(t, err, ErrNotFound)
+		require.ErrorIs(t, err, store.ErrNotFound)
 		require.ErrorContains(t, err, "append")
 		tx := begin(t, s)
-		require.ErrorIs(t, errOf(tx.Assemble(ctx, q)), ErrNotFound)
+		require.ErrorIs(t, errOf(tx.Assemble(ctx, q)), store.ErrNotFound)
 		require.NoError(t, tx.Rollback())
 	}
-	require.ErrorIs(t, errOf(db.Scope("acme/agent").Assemble(ctx, Query{Text: "refunds", Budget: 1000, Session: "chat"})), ErrNotFound, "a session is of one scope")
+	require.ErrorIs(t, errOf(db.Scope("acme/agent").Assemble(ctx, Query{Text: "refunds", Budget: 1000, Session: "chat"})), store.ErrNotFound, "a session is of one scope")
 	require.NoError(t, s.Session("fresh").SetWindow(ctx, session.Config{Total: 128_000}))
 	for _, id := range []string{"chat", "fresh"} {
 		require.Contains(t, ids(assemble(t, s, Query{Text: "refunds", Session: id})), "policy")

@@ -22,11 +22,11 @@ import (
 var good = Verdict{Confidence: .88, By: "checker"}
 
 // heldAs requires that a commit was held for a reason, and gives its batch.
-func heldAs(t testing.TB, err error, reason string) *HeldError {
+func heldAs(t testing.TB, err error, reason string) *store.HeldError {
 	t.Helper()
-	var held *HeldError
+	var held *store.HeldError
 	require.ErrorAs(t, err, &held)
-	require.ErrorIs(t, err, ErrHeld)
+	require.ErrorIs(t, err, store.ErrHeld)
 	require.Equal(t, reason, held.Reason)
 	return held
 }
@@ -34,12 +34,12 @@ func heldAs(t testing.TB, err error, reason string) *HeldError {
 // invisible requires that nothing of an artefact can be seen by a handle, on any path.
 func invisible(t testing.TB, s *Scope, id, word string) {
 	t.Helper()
-	require.ErrorIs(t, errOf(s.Get(ctx, id)), ErrNotFound, "get")
-	require.ErrorIs(t, errOf(s.Recall(ctx, Ref{Scope: s.Name(), ID: id, Version: 1})), ErrNotFound, "getref")
-	require.ErrorIs(t, errOf(s.Recall(ctx, Ref{ID: id})), ErrNotFound, "recall")
-	require.ErrorIs(t, errOf(listing.Collect(s.Versions(ctx, id))), ErrNotFound, "history")
+	require.ErrorIs(t, errOf(s.Get(ctx, id)), store.ErrNotFound, "get")
+	require.ErrorIs(t, errOf(s.Recall(ctx, Ref{Scope: s.Name(), ID: id, Version: 1})), store.ErrNotFound, "getref")
+	require.ErrorIs(t, errOf(s.Recall(ctx, Ref{ID: id})), store.ErrNotFound, "recall")
+	require.ErrorIs(t, errOf(listing.Collect(s.Versions(ctx, id))), store.ErrNotFound, "history")
 	require.NotContains(t, hitIDs(must(hitsOf(s.Search(ctx, word, 0)))(t)), id, "search")
-	a := assemble(t, s, Query{Text: word, Floor: Scratch})
+	a := assemble(t, s, Query{Text: word, Floor: store.Scratch})
 	require.NotContains(t, ids(a), id, "assemble")
 	require.Empty(t, left(a, id), "left out")
 	require.NotContains(t, a.Text(), word)
@@ -74,7 +74,7 @@ func TestGateVerdicts(t *testing.T) {
 			err := tx.Commit(ctx, c.verdict)
 			if c.reason == "" {
 				require.NoError(t, err)
-				require.Equal(t, Validated, get(t, s, c.name).Provenance)
+				require.Equal(t, store.Validated, get(t, s, c.name).Provenance)
 				return
 			}
 			held := heldAs(t, err, c.reason)
@@ -104,7 +104,7 @@ func TestGateOfTheHandle(t *testing.T) {
 	heldAs(t, commit(off, Verdict{Confidence: 1}), ReasonNoVerdict)
 	heldAs(t, commit(off, Verdict{Confidence: 1, By: "agent"}), ReasonSelfCertified)
 	for _, gate := range []float64{0, -2, 1.01, math.NaN(), math.Inf(1)} {
-		require.ErrorIs(t, errOf(db.Scope("d", WithGate(gate)).Get(ctx, "a")), ErrInvalid, gate)
+		require.ErrorIs(t, errOf(db.Scope("d", WithGate(gate)).Get(ctx, "a")), store.ErrInvalid, gate)
 	}
 }
 
@@ -127,7 +127,7 @@ func TestCommitOrder(t *testing.T) {
 	changePolicy()
 	changeAnswer()
 	err := tx.Commit(ctx, Verdict{})
-	require.ErrorIs(t, err, ErrConflict)
+	require.ErrorIs(t, err, store.ErrConflict)
 	var conflict *store.ConflictError
 	require.ErrorAs(t, err, &conflict)
 	require.Equal(t, "answer", conflict.Ref.ID)
@@ -137,7 +137,7 @@ func TestCommitOrder(t *testing.T) {
 
 	tx = setup()
 	changePolicy()
-	h := heldAs(t, tx.Commit(ctx, good), ReasonStaleContext)
+	h := heldAs(t, tx.Commit(ctx, good), store.ReasonStaleContext)
 	require.Equal(t, "policy", h.Stale[0].ID)
 
 	tx = setup()
@@ -160,7 +160,7 @@ func TestStaleContext(t *testing.T) {
 		"deleted":  func() { require.NoError(t, parent.Delete(ctx, "policy")) },
 		"expired":  func() { clk.add(time.Hour) },
 	} {
-		for _, how := range []OnStale{HoldStale, FailStale, AllowStale} {
+		for _, how := range []store.OnStale{store.HoldStale, store.FailStale, store.AllowStale} {
 			put(t, parent, Artefact{ID: "policy", Text: "limit 200", TTL: time.Hour, Meta: map[string]string{"of": name}})
 			tx := begin(t, s, WithOnStale(how))
 			require.Contains(t, ids(must(tx.Assemble(ctx, Query{Text: "limit", Budget: 1000}))(t)), "policy")
@@ -168,14 +168,14 @@ func TestStaleContext(t *testing.T) {
 			require.NoError(t, tx.Put(ctx, Artefact{ID: id, Text: "you may refund " + words(len(id), 4)}))
 			change()
 			switch err := tx.Commit(ctx, good); how {
-			case HoldStale:
-				held := heldAs(t, err, ReasonStaleContext)
+			case store.HoldStale:
+				held := heldAs(t, err, store.ReasonStaleContext)
 				require.Equal(t, "policy", held.Stale[0].ID)
 				require.Equal(t, name, must(db.Manifests().ByTrace(ctx, held.Batch))(t)[0].Stale[0].Reason)
 				invisible(t, s, id, "refund")
-			case FailStale:
-				require.ErrorIs(t, err, ErrStaleContext)
-				require.ErrorIs(t, tx.Rollback(), ErrTxnDone)
+			case store.FailStale:
+				require.ErrorIs(t, err, store.ErrStaleContext)
+				require.ErrorIs(t, tx.Rollback(), store.ErrTxnDone)
 				leaves, err := db.Manifests().ByTrace(ctx, tx.ID())
 				require.NoError(t, err, "every end is in the manifest")
 				require.Len(t, leaves, 1)
@@ -200,7 +200,7 @@ func TestStaleByVersionNotByText(t *testing.T) {
 	put(t, s, Artefact{ID: "policy", Text: "limit 400"})
 	put(t, s, Artefact{ID: "policy", Text: "limit 200"})
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "answer", Text: "up to 200"}))
-	heldAs(t, tx.Commit(ctx, good), ReasonStaleContext)
+	heldAs(t, tx.Commit(ctx, good), store.ReasonStaleContext)
 }
 
 // Reading a page again does not make what was written from its first version new.
@@ -222,8 +222,8 @@ func TestOwnLaterReadDoesNotReplace(t *testing.T) {
 		}
 		return tx.Commit(ctx, good)
 	}
-	heldAs(t, twice(Artefact{ID: "answer", Text: "up to 200"}), ReasonStaleContext)
-	require.ErrorIs(t, twice(Artefact{ID: "policy", Text: "limit 200, asked once"}), ErrConflict)
+	heldAs(t, twice(Artefact{ID: "answer", Text: "up to 200"}), store.ReasonStaleContext)
+	require.ErrorIs(t, twice(Artefact{ID: "policy", Text: "limit 200, asked once"}), store.ErrConflict)
 	tx := begin(t, s)
 	must(tx.Get(ctx, "policy"))(t)
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "policy", Text: "limit 200, asked once"}))
@@ -255,7 +255,7 @@ func TestConflictOnWhatWasAssembled(t *testing.T) {
 			tx := start()
 			put(t, s, Artefact{ID: "account", Text: "balance is twenty " + name})
 			require.NoError(t, tx.Put(ctx, Artefact{ID: "account", Text: "balance is eleven " + name}))
-			require.ErrorIs(t, tx.Commit(ctx, good), ErrConflict)
+			require.ErrorIs(t, tx.Commit(ctx, good), store.ErrConflict)
 			require.Contains(t, get(t, s, "account").Text, "twenty")
 		})
 	}
@@ -286,19 +286,19 @@ func TestCommitEnds(t *testing.T) {
 	tx := begin(t, s)
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "a", Text: "one"}))
 	require.NoError(t, tx.Commit(ctx, good))
-	require.ErrorIs(t, tx.Commit(ctx, good), ErrTxnDone)
-	require.ErrorIs(t, tx.Rollback(), ErrTxnDone)
-	require.ErrorIs(t, tx.Put(ctx, Artefact{ID: "b"}), ErrTxnDone)
-	require.ErrorIs(t, tx.Delete(ctx, "a"), ErrTxnDone)
-	require.ErrorIs(t, errOf(tx.Get(ctx, "a")), ErrTxnDone)
-	require.ErrorIs(t, errOf(tx.Assemble(ctx, Query{Text: "x", Budget: 100})), ErrTxnDone)
+	require.ErrorIs(t, tx.Commit(ctx, good), store.ErrTxnDone)
+	require.ErrorIs(t, tx.Rollback(), store.ErrTxnDone)
+	require.ErrorIs(t, tx.Put(ctx, Artefact{ID: "b"}), store.ErrTxnDone)
+	require.ErrorIs(t, tx.Delete(ctx, "a"), store.ErrTxnDone)
+	require.ErrorIs(t, errOf(tx.Get(ctx, "a")), store.ErrTxnDone)
+	require.ErrorIs(t, errOf(tx.Assemble(ctx, Query{Text: "x", Budget: 100})), store.ErrTxnDone)
 
 	tx = begin(t, s)
 	a := must(tx.Assemble(ctx, Query{Text: "one", Budget: 1000}))(t)
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "b", Text: "zebra"}))
 	require.NoError(t, tx.Rollback())
-	require.ErrorIs(t, tx.Rollback(), ErrTxnDone)
-	require.ErrorIs(t, tx.Commit(ctx, good), ErrTxnDone)
+	require.ErrorIs(t, tx.Rollback(), store.ErrTxnDone)
+	require.ErrorIs(t, tx.Commit(ctx, good), store.ErrTxnDone)
 	invisible(t, s, "b", "zebra")
 	leaves := must(db.Manifests().ByTrace(ctx, tx.ID()))(t)
 	require.Equal(t, manifest.TypeRollback, leaves[0].Type)
@@ -307,7 +307,7 @@ func TestCommitEnds(t *testing.T) {
 	require.Panics(t, func() {
 		_ = s.Update(ctx, func(tx *Txn) error {
 			require.NoError(t, tx.Put(ctx, Artefact{ID: "c", Text: "giraffe"}))
-			require.ErrorIs(t, tx.Commit(ctx, good), ErrTxnDone)
+			require.ErrorIs(t, tx.Commit(ctx, good), store.ErrTxnDone)
 			panic("host")
 		})
 	})
@@ -330,12 +330,12 @@ func TestTransactionSeesItsOwnWrites(t *testing.T) {
 	put(t, s, Artefact{ID: "below", Text: "platypus of the child"})
 	tx := begin(t, s)
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "old", Text: "platypus new"}))
-	require.NoError(t, tx.Put(ctx, Artefact{ID: "note", Kind: KindScratch, Text: "platypus note"}))
+	require.NoError(t, tx.Put(ctx, Artefact{ID: "note", Kind: store.KindScratch, Text: "platypus note"}))
 	require.NoError(t, tx.Delete(ctx, "gone"))
 	require.NoError(t, tx.Delete(ctx, "below"))
 	v := must(tx.Get(ctx, "old"))(t)
 	require.Equal(t, "platypus new", v.Text)
-	require.ErrorIs(t, errOf(tx.Get(ctx, "gone")), ErrNotFound)
+	require.ErrorIs(t, errOf(tx.Get(ctx, "gone")), store.ErrNotFound)
 	v, err := tx.Get(ctx, "below")
 	require.NoError(t, err, "as it will be after the commit")
 	require.Equal(t, "platypus of the parent", v.Text)
@@ -371,12 +371,12 @@ func TestResume(t *testing.T) {
 	put(t, s, Artefact{ID: "policy", Text: "refunds up to 500"})
 	tx = must(s.Resume(ctx, b.Trace))(t)
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "answer-2", Text: "up to 400, I said"}))
-	heldAs(t, tx.Commit(ctx, good), ReasonStaleContext)
+	heldAs(t, tx.Commit(ctx, good), store.ReasonStaleContext)
 
 	for _, trace := range []string{"", "nonsense", "01ARZ3NDEKTSV4RRFFQ69G5FAV"} {
-		require.ErrorIs(t, errOf(s.Resume(ctx, trace)), ErrNotFound)
+		require.ErrorIs(t, errOf(s.Resume(ctx, trace)), store.ErrNotFound)
 	}
-	require.ErrorIs(t, errOf(db.Scope("acme/other").Resume(ctx, a.Trace)), ErrNotFound, "another scope's trace is no trace")
+	require.ErrorIs(t, errOf(db.Scope("acme/other").Resume(ctx, a.Trace)), store.ErrNotFound, "another scope's trace is no trace")
 }
 
 // What a context showed of drafts is rendered again whatever became of them: written over, committed, held, dropped; cut
@@ -394,7 +394,7 @@ func TestDraftsAreReplayed(t *testing.T) {
 	for i, verdict := range []Verdict{{Confidence: .9, By: "checker"}, {Confidence: .1, By: "checker"}, {}} {
 		tx := begin(t, s())
 		require.NoError(t, tx.Put(ctx, Artefact{ID: "answer", Text: fmt.Sprint("refunds ", i, doc(i, 900))}))
-		require.NoError(t, tx.Put(ctx, Artefact{ID: fmt.Sprint("turn-", i), Kind: KindMessage, Role: "user", Text: "what of refunds?"}))
+		require.NoError(t, tx.Put(ctx, Artefact{ID: fmt.Sprint("turn-", i), Kind: store.KindMessage, Role: "user", Text: "what of refunds?"}))
 		look(tx, 8000)
 		look(tx, 420)
 		require.NoError(t, tx.Put(ctx, Artefact{ID: "answer", Text: fmt.Sprint("refunds anew ", i)}))
@@ -405,7 +405,7 @@ func TestDraftsAreReplayed(t *testing.T) {
 		case verdict.Confidence > .5:
 			require.NoError(t, tx.Commit(ctx, verdict))
 		default:
-			require.ErrorIs(t, tx.Commit(ctx, verdict), ErrHeld)
+			require.ErrorIs(t, tx.Commit(ctx, verdict), store.ErrHeld)
 		}
 	}
 	require.Contains(t, forms(seen[1]), manifest.FormRange)
@@ -446,7 +446,7 @@ func TestResumeAfterDrafts(t *testing.T) {
 	again := must(s.Resume(ctx, a.Trace))(t)
 	require.NoError(t, again.Put(ctx, Artefact{ID: "answer", Text: "they are"}))
 	put(t, s, Artefact{ID: "policy", Text: "refunds up to 500"})
-	heldAs(t, again.Commit(ctx, good), ReasonStaleContext)
+	heldAs(t, again.Commit(ctx, good), store.ReasonStaleContext)
 	tx.Rollback()
 	replays(t, db, a)
 }
@@ -528,19 +528,19 @@ func TestReview(t *testing.T) {
 	for _, by := range []string{"", "agent"} {
 		require.Error(t, errOf(r.Approve(ctx, first, Approval{By: by})))
 	}
-	require.ErrorIs(t, errOf(r.Approve(ctx, first, Approval{By: "agent"})), ErrSelfCertified)
+	require.ErrorIs(t, errOf(r.Approve(ctx, first, Approval{By: "agent"})), store.ErrSelfCertified)
 	out := must(r.Approve(ctx, first, Approval{By: "anna", Note: "checked"}))(t)
 	require.Equal(t, store.StatusApplied, out.Status)
-	require.Equal(t, Validated, get(t, s, "first").Provenance)
+	require.Equal(t, store.Validated, get(t, s, "first").Provenance)
 	require.Equal(t, "agent", get(t, s, "first").Actor, "the writer stays the writer")
 	again := must(r.Approve(ctx, first, Approval{By: "berta", HumanVerified: true}))(t)
 	require.Equal(t, out, again)
-	require.Equal(t, Validated, get(t, s, "first").Provenance)
-	require.ErrorIs(t, errOf(r.Reject(ctx, first, "anna", "")), ErrReviewed)
+	require.Equal(t, store.Validated, get(t, s, "first").Provenance)
+	require.ErrorIs(t, errOf(r.Reject(ctx, first, "anna", "")), store.ErrReviewed)
 
 	out = must(r.Reject(ctx, second, "anna", "wrong"))(t)
 	require.Equal(t, store.StatusRejected, out.Status)
-	require.ErrorIs(t, errOf(r.Approve(ctx, second, Approval{By: "anna"})), ErrReviewed)
+	require.ErrorIs(t, errOf(r.Approve(ctx, second, Approval{By: "anna"})), store.ErrReviewed)
 	again = must(r.Reject(ctx, second, "anna", "wrong"))(t)
 	require.Equal(t, out, again)
 	invisible(t, s, "second", "second")
@@ -550,22 +550,22 @@ func TestReview(t *testing.T) {
 	h := must(r.Show(ctx, third))(t)
 	require.Equal(t, "third", h.Conflicts[0].ID)
 	require.Equal(t, "policy", h.StaleNow[0].ID)
-	require.ErrorIs(t, errOf(r.Approve(ctx, third, Approval{By: "anna", Stale: true})), ErrConflict, "force does not reach over a conflict")
+	require.ErrorIs(t, errOf(r.Approve(ctx, third, Approval{By: "anna", Stale: true})), store.ErrConflict, "force does not reach over a conflict")
 	require.NoError(t, s.Delete(ctx, "third"))
-	require.ErrorIs(t, errOf(r.Approve(ctx, third, Approval{By: "anna"})), ErrStaleContext)
-	require.ErrorIs(t, errOf(s.Get(ctx, "third")), ErrNotFound)
+	require.ErrorIs(t, errOf(r.Approve(ctx, third, Approval{By: "anna"})), store.ErrStaleContext)
+	require.ErrorIs(t, errOf(s.Get(ctx, "third")), store.ErrNotFound)
 
 	db = reopen(t, db, opts)
 	s, r = db.Scope("acme"), db.Review()
 	must(r.Approve(ctx, third, Approval{By: "anna", Stale: true, HumanVerified: true}))(t)
-	require.Equal(t, HumanVerified, get(t, s, "third").Provenance)
+	require.Equal(t, store.HumanVerified, get(t, s, "third").Provenance)
 	list = must(listing.Collect(r.Batches(ctx, "", false)))(t)
 	require.Empty(t, list)
 	list = must(listing.Collect(r.Batches(ctx, "", true)))(t)
 	require.Equal(t, []string{"approved", "rejected", "approved"}, []string{list[0].Decided, list[1].Decided, list[2].Decided})
 	for _, id := range []string{"", "x", "01ARZ3NDEKTSV4RRFFQ69G5FAV"} {
 		_, err = r.Show(ctx, id)
-		require.True(t, errors.Is(err, ErrInvalid) || errors.Is(err, ErrNotFound), err)
+		require.True(t, errors.Is(err, store.ErrInvalid) || errors.Is(err, store.ErrNotFound), err)
 	}
 }
 
@@ -584,10 +584,10 @@ func TestReviewRace(t *testing.T) {
 		wg.Go(func() { _, rejected = db.Review().Reject(ctx, id, "berta", "") })
 		wg.Wait()
 		require.NotEqual(t, approved == nil, rejected == nil, "%v, %v", approved, rejected)
-		require.ErrorIs(t, errors.Join(approved, rejected), ErrReviewed)
+		require.ErrorIs(t, errors.Join(approved, rejected), store.ErrReviewed)
 		h := must(db.Review().Show(ctx, id))(t)
 		_, err := s.Get(ctx, "page")
-		require.Equal(t, approved == nil, errors.Is(err, ErrNotFound))
+		require.Equal(t, approved == nil, errors.Is(err, store.ErrNotFound))
 		require.Equal(t, map[bool]string{true: "approved", false: "rejected"}[approved == nil], h.Decided)
 	}
 }
@@ -612,11 +612,11 @@ func TestIdempotentIDs(t *testing.T) {
 	heldAs(t, err, ReasonNoVerdict)
 	_, err = commit(s, held, "three", good)
 	heldAs(t, err, ReasonNoVerdict)
-	require.ErrorIs(t, errOf(commit(s, held, "other", good)), ErrInvalid)
+	require.ErrorIs(t, errOf(commit(s, held, "other", good)), store.ErrInvalid)
 
 	clk.add(7*24*time.Hour + time.Second)
-	require.ErrorIs(t, errOf(commit(s, id, "late", good)), ErrTxnExpired)
-	require.ErrorIs(t, errOf(s.Begin(ctx, WithID("no id"))), ErrInvalid)
+	require.ErrorIs(t, errOf(commit(s, id, "late", good)), store.ErrTxnExpired)
+	require.ErrorIs(t, errOf(s.Begin(ctx, WithID("no id"))), store.ErrInvalid)
 }
 
 // An answer that says a served page word for word is a touch, not a new page; nothing else is lost by that.
@@ -625,14 +625,14 @@ func TestEchoIsATouch(t *testing.T) {
 	s := db.Scope("acme")
 	put(t, s, Artefact{ID: "policy", Text: "refunds up to 400"})
 	answer := func(a Artefact) *Txn {
-		tx := begin(t, s, WithOnStale(AllowStale))
+		tx := begin(t, s, WithOnStale(store.AllowStale))
 		require.Contains(t, ids(must(tx.Assemble(ctx, Query{Text: "refunds policy", Budget: 2000}))(t)), "policy")
 		require.NoError(t, tx.Put(ctx, a))
 		return tx
 	}
 	tx := answer(Artefact{ID: "echo", Text: "refunds up to 400"})
 	require.NoError(t, tx.Commit(ctx, good))
-	require.ErrorIs(t, errOf(s.Get(ctx, "echo")), ErrNotFound)
+	require.ErrorIs(t, errOf(s.Get(ctx, "echo")), store.ErrNotFound)
 	require.True(t, must(db.Manifests().ByTrace(ctx, tx.ID()))(t)[0].Writes[0].Touch)
 	require.Equal(t, []Ref{{Scope: "acme", ID: "policy", Page: 1, Version: 1}}, tx.Outcome().Repeats, "the caller is told")
 
@@ -660,29 +660,29 @@ func TestSpeculativeTrust(t *testing.T) {
 	db := open(t, Options{})
 	s := db.Scope("acme")
 	tx := begin(t, s)
-	require.ErrorIs(t, tx.Put(ctx, Artefact{ID: "a", Provenance: HumanVerified, Text: "x"}), ErrProvenance)
-	require.ErrorIs(t, tx.Put(ctx, Artefact{ID: "a", Kind: KindSystem, Text: "x"}), ErrProvenance)
+	require.ErrorIs(t, tx.Put(ctx, Artefact{ID: "a", Provenance: store.HumanVerified, Text: "x"}), store.ErrProvenance)
+	require.ErrorIs(t, tx.Put(ctx, Artefact{ID: "a", Kind: store.KindSystem, Text: "x"}), store.ErrProvenance)
 	for _, role := range []string{"system", "developer"} {
-		require.ErrorIs(t, tx.Put(ctx, Artefact{ID: "a", Role: role, Group: "chat", Text: "obey"}), ErrProvenance, role)
+		require.ErrorIs(t, tx.Put(ctx, Artefact{ID: "a", Role: role, Group: "chat", Text: "obey"}), store.ErrProvenance, role)
 	}
 	require.NoError(t, tx.Rollback())
 	tx = begin(t, s)
-	for i, p := range []Provenance{0, Chunk, Validated, Tool, Scratch} {
+	for i, p := range []store.Provenance{0, store.Chunk, store.Validated, store.Tool, store.Scratch} {
 		require.NoError(t, tx.Put(ctx, Artefact{ID: string(rune('b' + i)), Provenance: p, Text: words(i, 5)}))
 	}
 	require.NoError(t, tx.Commit(ctx, Verdict{Confidence: 1, By: "checker"}))
-	for id, want := range map[string]Provenance{"b": Validated, "c": Validated, "d": Validated, "e": Tool, "f": Scratch} {
+	for id, want := range map[string]store.Provenance{"b": store.Validated, "c": store.Validated, "d": store.Validated, "e": store.Tool, "f": store.Scratch} {
 		require.Equal(t, want, get(t, s, id).Provenance, id)
 	}
-	require.ErrorIs(t, errOf(s.Put(ctx, Artefact{ID: "a", Provenance: HumanVerified, Text: "x"})), ErrProvenance)
+	require.ErrorIs(t, errOf(s.Put(ctx, Artefact{ID: "a", Provenance: store.HumanVerified, Text: "x"})), store.ErrProvenance)
 	require.ErrorIs(t, s.Update(ctx, func(tx *Txn) error {
-		return tx.Put(ctx, Artefact{ID: "a", Provenance: HumanVerified, Text: "x"})
-	}), ErrProvenance)
+		return tx.Put(ctx, Artefact{ID: "a", Provenance: store.HumanVerified, Text: "x"})
+	}), store.ErrProvenance)
 	ref := must(db.Admin().PutVerified(ctx, "acme", "anna", Artefact{ID: "fact", Text: "verified"}))(t)
 	v := get(t, s, "fact")
-	require.Equal(t, HumanVerified, v.Provenance)
+	require.Equal(t, store.HumanVerified, v.Provenance)
 	require.Equal(t, []any{"anna", ref}, []any{v.Actor, v.Ref})
-	require.ErrorIs(t, errOf(db.Admin().PutVerified(ctx, "acme", "", Artefact{ID: "fact", Text: "by nobody"})), ErrInvalid)
+	require.ErrorIs(t, errOf(db.Admin().PutVerified(ctx, "acme", "", Artefact{ID: "fact", Text: "by nobody"})), store.ErrInvalid)
 }
 
 // Twenty agents count in one artefact, speculatively: a conflict is told, nothing is lost.
@@ -709,7 +709,7 @@ func TestSpeculativeCounting(t *testing.T) {
 				if err == nil {
 					return
 				}
-				if !errors.Is(err, ErrConflict) {
+				if !errors.Is(err, store.ErrConflict) {
 					t.Error(err)
 					return
 				}
@@ -756,7 +756,7 @@ func TestConfidenceOfAnotherScale(t *testing.T) {
 		for _, v := range []Verdict{{}, {Confidence: c, By: "checker"}} {
 			tx := begin(t, s)
 			require.NoError(t, tx.Put(ctx, Artefact{ID: "a", Text: fmt.Sprint("zebra", c, v)}))
-			require.ErrorIs(t, tx.Commit(ctx, v), ErrInvalid)
+			require.ErrorIs(t, tx.Commit(ctx, v), store.ErrInvalid)
 			invisible(t, s, "a", "zebra")
 			heldAs(t, tx.Commit(ctx, Verdict{Confidence: .05, By: "checker"}), ReasonLowConfidence)
 		}
@@ -775,17 +775,17 @@ func TestWhatADraftSupersedesHasChanged(t *testing.T) {
 	}
 	good := Verdict{Confidence: .9, By: "checker"}
 	must(host.Put(ctx, Artefact{ID: "limit", Text: "the limit is perhaps 400"}))(t)
-	var held *HeldError
+	var held *store.HeldError
 	require.ErrorAs(t, draft("900").Commit(ctx, Verdict{}), &held)
 	waits := draft("700")
 	must(db.Admin().PutVerified(ctx, "acme", "kim", Artefact{ID: "limit", Text: "the limit is 500"}))(t)
-	heldAs(t, waits.Commit(ctx, good), ReasonStaleContext)
+	heldAs(t, waits.Commit(ctx, good), store.ReasonStaleContext)
 	require.Equal(t, []Ref{{Scope: "acme", ID: "limit", Page: 1}}, must(db.Review().Show(ctx, held.Batch))(t).StaleNow)
-	require.ErrorIs(t, errOf(db.Review().Approve(ctx, held.Batch, Approval{By: "lee"})), ErrStaleContext)
+	require.ErrorIs(t, errOf(db.Review().Approve(ctx, held.Batch, Approval{By: "lee"})), store.ErrStaleContext)
 
 	first, second := draft("510"), draft("520") // of two that replace the same fact one would be lost
 	require.NoError(t, first.Commit(ctx, good))
-	heldAs(t, second.Commit(ctx, good), ReasonStaleContext)
+	heldAs(t, second.Commit(ctx, good), store.ReasonStaleContext)
 	require.NoError(t, draft("510").Commit(ctx, good), "a new version of what supersedes it already")
 	must(db.Review().Approve(ctx, held.Batch, Approval{By: "lee", Stale: true}))(t)
 }
@@ -800,15 +800,15 @@ func TestVerdictLimits(t *testing.T) {
 	} {
 		tx := begin(t, s)
 		require.NoError(t, tx.Put(ctx, Artefact{ID: "a", Text: "t"}))
-		require.ErrorIs(t, tx.Commit(ctx, v), ErrInvalid, name)
+		require.ErrorIs(t, tx.Commit(ctx, v), store.ErrInvalid, name)
 		require.NoError(t, tx.Rollback(), "%s: the transaction is still open", name)
 	}
 	tx := begin(t, s)
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "a", Text: "t"}))
-	var held *HeldError
+	var held *store.HeldError
 	require.ErrorAs(t, tx.Commit(ctx, Verdict{Confidence: 1, By: "  "}), &held)
 	require.Equal(t, ReasonNoVerdict, held.Reason, "blanks are nobody")
-	require.ErrorIs(t, errOf(db.Review().Approve(ctx, held.Batch, Approval{By: "anna", Note: strings.Repeat("x", store.MaxNote+1)})), ErrInvalid)
+	require.ErrorIs(t, errOf(db.Review().Approve(ctx, held.Batch, Approval{By: "anna", Note: strings.Repeat("x", store.MaxNote+1)})), store.ErrInvalid)
 	tx = begin(t, s)
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "b", Text: "t"}))
 	require.NoError(t, tx.Commit(ctx, Verdict{Confidence: 1, By: strings.Repeat("x", store.MaxID), Note: strings.Repeat("x", store.MaxNote)}))
@@ -826,7 +826,7 @@ func TestCommitAfterAFailedWrite(t *testing.T) {
 		"no parent": func(tx *Txn) error {
 			return tx.Put(ctx, Artefact{ID: "x", Text: "x", DerivedFrom: []Ref{{ID: "none"}}})
 		},
-		"not allowed":   func(tx *Txn) error { return tx.Put(ctx, Artefact{ID: "x", Text: "x", Provenance: HumanVerified}) },
+		"not allowed":   func(tx *Txn) error { return tx.Put(ctx, Artefact{ID: "x", Text: "x", Provenance: store.HumanVerified}) },
 		"delete no id":  func(tx *Txn) error { return tx.Delete(ctx, "") },
 		"both replaced": func(tx *Txn) error { return tx.Put(ctx, Artefact{ID: "b", Text: "x", Supersedes: []string{"b"}}) },
 	}
@@ -838,7 +838,7 @@ func TestCommitAfterAFailedWrite(t *testing.T) {
 		require.NoError(t, tx.Put(ctx, Artefact{ID: "more", Text: "more of it"}), name)
 		for range 2 {
 			err := tx.Commit(ctx, good)
-			require.ErrorIs(t, err, ErrTxnFailed, name)
+			require.ErrorIs(t, err, store.ErrTxnFailed, name)
 			require.ErrorContains(t, err, cause.Error(), name)
 		}
 		require.NoError(t, tx.Rollback(), name)
@@ -846,14 +846,14 @@ func TestCommitAfterAFailedWrite(t *testing.T) {
 			_ = tx.Put(ctx, Artefact{ID: "half", Text: "the half of it"})
 			_ = fail(tx)
 			return nil
-		}), ErrTxnFailed, name)
+		}), store.ErrTxnFailed, name)
 		invisible(t, s, "half", "half")
 	}
 	require.Empty(t, must(listing.Collect(db.Review().Batches(ctx, "", true)))(t))
 
 	tx := begin(t, s) // the negative control: a read that finds nothing is no failed write
-	require.ErrorIs(t, errOf(tx.Get(ctx, "none")), ErrNotFound)
-	require.ErrorIs(t, tx.Delete(ctx, "none"), ErrNotFound, "nor is one that deletes what is not there")
+	require.ErrorIs(t, errOf(tx.Get(ctx, "none")), store.ErrNotFound)
+	require.ErrorIs(t, tx.Delete(ctx, "none"), store.ErrNotFound, "nor is one that deletes what is not there")
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "whole", Text: "all of it"}))
 	require.NoError(t, tx.Commit(ctx, good))
 }
@@ -865,11 +865,11 @@ func TestUnchangedOfWhatCannotBeCommitted(t *testing.T) {
 	put(t, s, Artefact{ID: "new", Text: "same"})
 	tx := begin(t, s)
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "new", Text: "same", Supersedes: []string{"never"}}))
-	require.ErrorIs(t, errOf(tx.Unchanged(ctx, "new", 0)), ErrInvalid)
+	require.ErrorIs(t, errOf(tx.Unchanged(ctx, "new", 0)), store.ErrInvalid)
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "never", Text: "now it is"}))
 	must(tx.Unchanged(ctx, "new", 0))(t)
 	require.Error(t, tx.Put(ctx, Artefact{Text: "no id"}))
-	require.ErrorIs(t, errOf(tx.Unchanged(ctx, "new", 0)), ErrTxnFailed)
+	require.ErrorIs(t, errOf(tx.Unchanged(ctx, "new", 0)), store.ErrTxnFailed)
 	require.NoError(t, tx.Rollback())
 }
 
@@ -884,17 +884,17 @@ func TestATraceNamesOneAssembly(t *testing.T) {
 	must(a.Assemble(ctx, q))(t)
 
 	_, own := a.Assemble(ctx, q)
-	require.ErrorIs(t, own, ErrInvalid)
+	require.ErrorIs(t, own, store.ErrInvalid)
 	_, theirs := b.Assemble(ctx, q)
-	require.ErrorIs(t, theirs, ErrInvalid)
+	require.ErrorIs(t, theirs, store.ErrInvalid)
 	require.Equal(t, own.Error(), theirs.Error())
 	tx := begin(t, b)
-	require.ErrorIs(t, errOf(tx.Assemble(ctx, q)), ErrInvalid)
+	require.ErrorIs(t, errOf(tx.Assemble(ctx, q)), store.ErrInvalid)
 	require.NoError(t, errOf(tx.Assemble(ctx, Query{Text: "refunds", Budget: 500, Trace: tx.Trace()})), "a transaction's own trace is free until its first assembly")
 
 	db = reopen(t, db, Options{})
 	must(db.Admin().Checkpoint(ctx))(t)
-	require.ErrorIs(t, errOf(db.Scope("acme/b").Assemble(ctx, q)), ErrInvalid)
+	require.ErrorIs(t, errOf(db.Scope("acme/b").Assemble(ctx, q)), store.ErrInvalid)
 	require.Len(t, must(db.Manifests().ByTrace(ctx, mine))(t), 1)
 }
 
@@ -925,7 +925,7 @@ func TestBatchIDsAnswerToTheirBatch(t *testing.T) {
 				require.Equal(t, other.Error(), err.Error(), "the error tells whose the id is")
 			}
 		}
-		require.ErrorIs(t, errOf(db.Scope("acme/b").Get(ctx, "note")), ErrNotFound)
+		require.ErrorIs(t, errOf(db.Scope("acme/b").Get(ctx, "note")), store.ErrNotFound)
 		again, err := commit("acme/a", applied, "the secret", good)
 		require.NoError(t, err, "the batch itself is not answered")
 		require.Equal(t, first, again)

@@ -156,7 +156,7 @@ func (f *talker) operate() {
 				return
 			}
 			for _, want := range []error{
-				ErrHeadroom, session.ErrUndo, session.ErrGeneration, ErrNotFound, ErrGone, context.Canceled, ErrInvalid, ErrExpired, ErrOutcomeUnknown,
+				session.ErrHeadroom, session.ErrUndo, session.ErrGeneration, store.ErrNotFound, store.ErrGone, context.Canceled, store.ErrInvalid, store.ErrExpired, store.ErrOutcomeUnknown,
 			} {
 				if errors.Is(err, want) {
 					f.last += ": " + err.Error()
@@ -179,7 +179,7 @@ func (f *talker) turns() (out []Turn) {
 		default:
 			f.calls++
 			id := fmt.Sprint("c", f.calls)
-			out = append(out, Turn{Role: "assistant", ToolCalls: []ToolCall{{ID: id, Name: "grep"}, {ID: id + "b", Name: "grep"}}})
+			out = append(out, Turn{Role: "assistant", ToolCalls: []store.ToolCall{{ID: id, Name: "grep"}, {ID: id + "b", Name: "grep"}}})
 			for _, id := range []string{id, id + "b"} {
 				out = append(out, Turn{Role: "tool", ToolCallID: id, Text: longProse(f.r, 20+f.r.IntN(200))})
 			}
@@ -247,7 +247,7 @@ func (f *talker) watch(ctx context.Context) error {
 // put writes past the session.
 func (f *talker) put(ctx context.Context) error {
 	f.puts++
-	a := Artefact{ID: fmt.Sprint("put-", f.puts), Kind: KindMessage, Role: "user", Group: "chat", Seq: int64(f.r.IntN(80)), Text: longProse(f.r, 5+f.r.IntN(60))}
+	a := Artefact{ID: fmt.Sprint("put-", f.puts), Kind: store.KindMessage, Role: "user", Group: "chat", Seq: int64(f.r.IntN(80)), Text: longProse(f.r, 5+f.r.IntN(60))}
 	switch f.r.IntN(8) {
 	case 0, 1:
 		a.ID = f.any()
@@ -256,16 +256,16 @@ func (f *talker) put(ctx context.Context) error {
 	case 3:
 		a.Supersedes = []string{f.any()}
 	case 4: // retired by what is in no session
-		a.Supersedes, a.Group, a.Kind, a.Role = []string{f.any()}, "", KindFact, ""
+		a.Supersedes, a.Group, a.Kind, a.Role = []string{f.any()}, "", store.KindFact, ""
 	case 5:
 		a.ExpiresAt = f.at.Add(time.Minute)
 	case 6:
-		a.Kind, a.Role, a.Text = KindFact, "", longProse(f.r, 900)
+		a.Kind, a.Role, a.Text = store.KindFact, "", longProse(f.r, 900)
 	case 7:
 		a.Role, a.ToolCallID = "tool", fmt.Sprint("c", 1+f.r.IntN(f.calls+1))
 	}
 	if a.ID == "nobody" {
-		return ErrNotFound
+		return store.ErrNotFound
 	}
 	_, err := f.s.Put(ctx, a)
 	if f.ids = append(f.ids, a.ID); f.r.IntN(4) == 0 { // as a checkpoint must not matter
@@ -390,7 +390,7 @@ func TestOwnTurnIsNotReadBack(t *testing.T) {
 
 	say("d")
 	require.NoError(t, s.Delete(ctx, "d"))
-	must(s.Put(ctx, Artefact{ID: "e", Text: "in its place", Kind: KindMessage, Role: "user", Group: "chat", Seq: 4}))(t)
+	must(s.Put(ctx, Artefact{ID: "e", Text: "in its place", Kind: store.KindMessage, Role: "user", Group: "chat", Seq: 4}))(t)
 	require.Equal(t, []string{"a", "b", "c", "e"}, turns())
 }
 
@@ -436,7 +436,7 @@ func TestSessionUnknownOutcome(t *testing.T) {
 		err := chat.Pin(endAfter(n), id)
 		before, werr := chat.Inspect(ctx)
 		require.NoError(t, werr)
-		if errors.Is(err, ErrOutcomeUnknown) {
+		if errors.Is(err, store.ErrOutcomeUnknown) {
 			unknown++
 		}
 		_, herr := db.store.Head(ctx)
@@ -807,7 +807,7 @@ func TestScanMembersSince(t *testing.T) {
 			return nil
 		})
 		if err != nil {
-			require.ErrorIs(t, err, ErrInvalid) // of an id that another of the transaction has, or one that is not there
+			require.ErrorIs(t, err, store.ErrInvalid) // of an id that another of the transaction has, or one that is not there
 			continue
 		}
 		q := store.ScanQuery{What: store.ScanMembers, Scopes: store.Scopes{"acme"}, Group: "g"}

@@ -42,7 +42,7 @@ func sound(t require.TestingT, db *DB) {
 // directiveTexts is what the directive blocks of an assembly say, in their order.
 func directiveTexts(a *Assembly) (texts []string) {
 	for _, b := range a.Blocks {
-		if b.Ref.ID == DirectivesID {
+		if b.Ref.ID == directivelog.PageID {
 			texts = append(texts, b.Text)
 		}
 	}
@@ -76,8 +76,8 @@ func TestDirectivesOverLevels(t *testing.T) {
 	require.Len(t, stateOf(t, acme).Effective.Policies, 1, "nothing flows upwards")
 	require.Empty(t, stateOf(t, db.Scope("other")).Effective.Policies)
 
-	must(agent.Put(ctx, Artefact{ID: "rules", Kind: KindSystem, Text: "You answer mail."}))(t)
-	must(acme.Put(ctx, Artefact{ID: "house", Kind: KindSystem, Text: "You work for Acme."}))(t)
+	must(agent.Put(ctx, Artefact{ID: "rules", Kind: store.KindSystem, Text: "You answer mail."}))(t)
+	must(acme.Put(ctx, Artefact{ID: "house", Kind: store.KindSystem, Text: "You work for Acme."}))(t)
 	must(agent.Put(ctx, Artefact{ID: "pin", Pinned: true, Text: "The customer is called Ann."}))(t)
 	a := must(agent.Assemble(ctx, Query{Text: "docker", Budget: 2000}))(t)
 	var order []string
@@ -85,7 +85,7 @@ func TestDirectivesOverLevels(t *testing.T) {
 		order = append(order, b.Ref.Scope+" "+b.Ref.ID)
 	}
 	require.Equal(t, []string{
-		"acme house", "acme/support/a7 rules", "acme " + DirectivesID, "acme/support " + DirectivesID, "acme/support/a7 " + DirectivesID, "acme/support/a7 pin",
+		"acme house", "acme/support/a7 rules", "acme " + directivelog.PageID, "acme/support " + directivelog.PageID, "acme/support/a7 " + directivelog.PageID, "acme/support/a7 pin",
 	}, order)
 	require.Equal(t, []string{"premise: We are Acme\npolicies:\n- prohibit shell\n", "policies:\n- use email\n", "premise: be brief\npolicies:\n- use docker\n"}, directiveTexts(a))
 	m := a.Messages()
@@ -101,7 +101,7 @@ func TestDirectivesEnterAlways(t *testing.T) {
 	tell(t, s, "set premise "+strings.Repeat("a long story ", 400)) // far more than a page
 	must(s.Put(ctx, Artefact{ID: "fact", Text: "docker is a tool"}))(t)
 	for _, q := range []Query{
-		{Text: "docker"}, {Text: "docker", Kinds: []Kind{KindFact}}, {Text: "docker", Floor: HumanVerified}, {Preset: "START", TopK: 1},
+		{Text: "docker"}, {Text: "docker", Kinds: []store.Kind{store.KindFact}}, {Text: "docker", Floor: store.HumanVerified}, {Preset: "START", TopK: 1},
 	} {
 		q.Budget = 4000
 		a := must(s.Assemble(ctx, q))(t)
@@ -112,9 +112,9 @@ func TestDirectivesEnterAlways(t *testing.T) {
 			}
 		}
 	}
-	a := must(s.Assemble(ctx, Query{Floor: HumanVerified, Budget: 4000}))(t)
+	a := must(s.Assemble(ctx, Query{Floor: store.HumanVerified, Budget: 4000}))(t)
 	require.Equal(t, []manifest.Exclusion{{Reason: triage.BelowFloor, Count: 1}}, a.Manifest.Excluded, "the fact alone is below the floor")
-	require.ErrorIs(t, errOf(s.Assemble(ctx, Query{Text: "docker", Budget: 500})), ErrBudget)
+	require.ErrorIs(t, errOf(s.Assemble(ctx, Query{Text: "docker", Budget: 500})), store.ErrBudget)
 }
 
 func TestDirectivesReplayAndThePast(t *testing.T) {
@@ -122,10 +122,10 @@ func TestDirectivesReplayAndThePast(t *testing.T) {
 	db := openTest(t, path, Options{})
 	s := db.Scope("acme/a")
 	tell(t, s, "set premise first")
-	must(s.Put(ctx, Artefact{ID: "rules", Kind: KindSystem, Text: "Rules of then."}))(t)
+	must(s.Put(ctx, Artefact{ID: "rules", Kind: store.KindSystem, Text: "Rules of then."}))(t)
 	a := must(s.Assemble(ctx, Query{Text: "x", Budget: 1000}))(t)
 	tell(t, s, "change premise to second")
-	must(s.Put(ctx, Artefact{ID: "rules", Kind: KindSystem, Text: "Rules of now."}))(t)
+	must(s.Put(ctx, Artefact{ID: "rules", Kind: store.KindSystem, Text: "Rules of now."}))(t)
 	b := must(s.Assemble(ctx, Query{Text: "x", Budget: 1000}))(t)
 	tell(t, s, "clear state")
 	require.NoError(t, s.Delete(ctx, "rules"))
@@ -161,7 +161,7 @@ func TestDirectivesOverruled(t *testing.T) {
 	require.Equal(t, manifest.FormRange, a.Blocks[1].Form)
 	require.LessOrEqual(t, a.Tokens, 1000)
 	require.Equal(t, a.Text(), must(db.Replay(ctx, a.Trace))(t).Text)
-	w := must(db.Why(ctx, a.Trace, Ref{Scope: "acme/a7", ID: DirectivesID}))(t)
+	w := must(db.Why(ctx, a.Trace, Ref{Scope: "acme/a7", ID: directivelog.PageID}))(t)
 	require.Contains(t, strings.Join(w.Steps, "\n"), directivelog.OverruledPart)
 
 	up := must(acme.Assemble(ctx, Query{Text: "docker", Budget: 1000}))(t)
@@ -174,7 +174,7 @@ func TestDirectivesOverruled(t *testing.T) {
 	tell(t, agent, "remove policy shell")
 	a = must(agent.Assemble(ctx, Query{Text: "docker", Budget: 1000}))(t)
 	require.Equal(t, []string{"policies:\n- prohibit docker\n"}, directiveTexts(a))
-	require.Equal(t, []LeftOut{{Ref: Ref{Scope: "acme/a7", ID: DirectivesID, Page: 1, Version: 7}, Reason: directivelog.Overruled, Score: a.Left[0].Score}}, a.Left)
+	require.Equal(t, []LeftOut{{Ref: Ref{Scope: "acme/a7", ID: directivelog.PageID, Page: 1, Version: 7}, Reason: directivelog.Overruled, Score: a.Left[0].Score}}, a.Left)
 }
 
 func TestDirectivesRestartWithAQuestion(t *testing.T) {
@@ -213,13 +213,13 @@ func TestDirectivesRestartWithAQuestion(t *testing.T) {
 		Version: 1, At: list[0].At, Actor: "ann", Action: "step", Input: "use podman instead of docker", Decision: d, After: list[0].After,
 	}, list[0])
 	require.Equal(t, d.Prompt, list[0].After.Pending.Prompt)
-	require.ErrorIs(t, errOf(listing.Collect(s.Directives().Entries(ctx, AtMost(1, "x", nil)))), ErrInvalid)
+	require.ErrorIs(t, errOf(listing.Collect(s.Directives().Entries(ctx, AtMost(1, "x", nil)))), store.ErrInvalid)
 	require.NoError(t, db.Close())
 
 	db = openTest(t, path, Options{ReadOnly: true})
 	s = db.Scope("acme")
 	require.Equal(t, directive.Passthrough, tell(t, s, "hello").Kind)
-	require.ErrorIs(t, errOf(s.Directives().Step(ctx, "use vim")), ErrReadOnly)
+	require.ErrorIs(t, errOf(s.Directives().Step(ctx, "use vim")), store.ErrReadOnly)
 	require.Equal(t, uint64(2), stateOf(t, s).Version)
 }
 
@@ -251,13 +251,13 @@ func TestDirectivesRestoreAndImport(t *testing.T) {
 		require.Equal(t, st.Effective.Text(), strings.Join(directiveTexts(a), ""))
 		sound(t, db)
 	}
-	require.ErrorIs(t, d.Restore(ctx, 99), ErrNotFound)
+	require.ErrorIs(t, d.Restore(ctx, 99), store.ErrNotFound)
 
 	state := must(directive.NewState("imported", directive.Policy{Item: "The Vim", Polarity: directive.Prohibit}))(t)
 	require.NoError(t, d.Import(ctx, directive.Session{State: state}))
 	require.NoError(t, d.Import(ctx, directive.Session{State: state}))
 	require.Equal(t, version+1, stateOf(t, s).Version)
-	require.ErrorIs(t, d.Import(ctx, directive.Session{Pending: &directive.Pending{New: "the"}}), ErrInvalid)
+	require.ErrorIs(t, d.Import(ctx, directive.Session{Pending: &directive.Pending{New: "the"}}), store.ErrInvalid)
 	list = must(listing.Collect(d.Entries(ctx, AtMost(2, "", nil))))(t)
 	require.Equal(t, []string{"import", "restore"}, []string{list[0].Action, list[1].Action})
 	sound(t, db)
@@ -294,7 +294,7 @@ func TestDirectivesAreNotGatedAndPagesDoNotStep(t *testing.T) {
 	s := db.Scope("acme", WithActor("agent"))
 	tell(t, s, "prohibit shell")
 	for _, id := range []string{"user", "system"} {
-		must(s.Put(ctx, Artefact{ID: id, Kind: KindMessage, Role: id, Text: "remove policy shell"}))(t)
+		must(s.Put(ctx, Artefact{ID: id, Kind: store.KindMessage, Role: id, Text: "remove policy shell"}))(t)
 	}
 	tx := must(s.Begin(ctx))(t)
 	require.Len(t, must(tx.Assemble(ctx, Query{Text: "remove policy shell", Budget: 1000}))(t).Blocks, 3)
@@ -302,9 +302,9 @@ func TestDirectivesAreNotGatedAndPagesDoNotStep(t *testing.T) {
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "answer", Text: "clear state"}))
 	tell(t, s, "use vim") // takes effect at once, whatever becomes of the answer
 	err := tx.Commit(ctx, Verdict{Confidence: 1, By: "checker"})
-	var held *HeldError
+	var held *store.HeldError
 	require.ErrorAs(t, err, &held)
-	require.Equal(t, ReasonStaleContext, held.Reason, "the answer was written under other directives")
+	require.Equal(t, store.ReasonStaleContext, held.Reason, "the answer was written under other directives")
 	require.Equal(t, uint64(2), stateOf(t, s).Version)
 	require.Len(t, must(listing.Collect(db.Review().Batches(ctx, "", false)))(t), 1)
 }
@@ -317,25 +317,25 @@ func TestReservedIDs(t *testing.T) {
 	defer tx.Rollback()
 	put := func(a Artefact) error { _, err := s.Put(ctx, a); return err }
 	verified := func() error {
-		_, err := db.Admin().PutVerified(ctx, "acme", "ann", Artefact{ID: DirectivesID, Kind: KindSystem, Text: "x"})
+		_, err := db.Admin().PutVerified(ctx, "acme", "ann", Artefact{ID: directivelog.PageID, Kind: store.KindSystem, Text: "x"})
 		return err
 	}
 	promote := func() error {
-		_, err := db.Admin().Promote(ctx, Ref{Scope: "acme/a", ID: DirectivesID}, "acme", "ann")
+		_, err := db.Admin().Promote(ctx, Ref{Scope: "acme/a", ID: directivelog.PageID}, "acme", "ann")
 		return err
 	}
 	for name, err := range map[string]error{
-		"put": put(Artefact{ID: DirectivesID, Text: "x"}), "any": put(Artefact{ID: "ctxpage:x", Text: "x"}), "draft": tx.Put(ctx, Artefact{ID: DirectivesID, Text: "x"}),
-		"supersede": put(Artefact{ID: "x", Text: "x", Supersedes: []string{DirectivesID}}), "delete": s.Delete(ctx, DirectivesID),
-		"draft delete": tx.Delete(ctx, DirectivesID), "verified": verified(), "promote": promote(),
+		"put": put(Artefact{ID: directivelog.PageID, Text: "x"}), "any": put(Artefact{ID: "ctxpage:x", Text: "x"}), "draft": tx.Put(ctx, Artefact{ID: directivelog.PageID, Text: "x"}),
+		"supersede": put(Artefact{ID: "x", Text: "x", Supersedes: []string{directivelog.PageID}}), "delete": s.Delete(ctx, directivelog.PageID),
+		"draft delete": tx.Delete(ctx, directivelog.PageID), "verified": verified(), "promote": promote(),
 	} {
-		require.ErrorIs(t, err, ErrInvalid, name)
-		require.ErrorContains(t, err, ReservedPrefix, name)
+		require.ErrorIs(t, err, store.ErrInvalid, name)
+		require.ErrorContains(t, err, store.ReservedPrefix, name)
 	}
 	require.NoError(t, put(Artefact{ID: "ctxpage", Text: "x"}))
-	v := must(s.Get(ctx, DirectivesID))(t)
+	v := must(s.Get(ctx, directivelog.PageID))(t)
 	require.Equal(t, "policies:\n- use vim\n", v.Text)
-	require.Equal(t, KindSystem, v.Kind)
+	require.Equal(t, store.KindSystem, v.Kind)
 	sound(t, db)
 }
 
@@ -347,7 +347,7 @@ func TestDirectivesRefuseOddInput(t *testing.T) {
 		input string
 		err   error
 	}{
-		{"use " + long, nil}, {"prohibit z" + long, ErrInvalid}, {"use a\xff", ErrInvalid}, {"hello \xff" + long + long, nil}, {"use c\x00d", nil},
+		{"use " + long, nil}, {"prohibit z" + long, store.ErrInvalid}, {"use a\xff", store.ErrInvalid}, {"hello \xff" + long + long, nil}, {"use c\x00d", nil},
 	} {
 		_, err := s.Directives().Preview(ctx, c.input)
 		require.ErrorIs(t, err, c.err)
@@ -357,8 +357,8 @@ func TestDirectivesRefuseOddInput(t *testing.T) {
 	done, cancel := context.WithCancel(ctx)
 	cancel()
 	require.ErrorIs(t, errOf(s.Directives().Step(done, "use y")), context.Canceled)
-	require.ErrorIs(t, errOf(db.Scope("a//b").Directives().Step(ctx, "use y")), ErrInvalid)
-	require.ErrorIs(t, errOf(listing.Collect(db.Scope("a//b").Directives().Entries(ctx))), ErrInvalid)
+	require.ErrorIs(t, errOf(db.Scope("a//b").Directives().Step(ctx, "use y")), store.ErrInvalid)
+	require.ErrorIs(t, errOf(listing.Collect(db.Scope("a//b").Directives().Entries(ctx))), store.ErrInvalid)
 	require.Equal(t, uint64(2), stateOf(t, s).Version)
 	sound(t, db)
 }
@@ -510,7 +510,7 @@ func TestCheckFindsDirectivesThatDiffer(t *testing.T) {
 			require.NotEmpty(t, problems)
 			if name == "damaged" {
 				require.Equal(t, "I10", problems[0].Invariant)
-				require.ErrorIs(t, errOf(listing.Collect(db.Scope("acme").Directives().Entries(ctx))), ErrCorrupt)
+				require.ErrorIs(t, errOf(listing.Collect(db.Scope("acme").Directives().Entries(ctx))), store.ErrCorrupt)
 				return
 			}
 			require.Equal(t, "I14", problems[0].Invariant)
@@ -533,7 +533,7 @@ func TestNoContextWithoutItsDirectives(t *testing.T) {
 			require.Len(t, a.Blocks, 1)
 			require.Equal(t, triage.Damaged, a.Left[0].Reason)
 		} else {
-			require.ErrorIs(t, err, ErrCorrupt)
+			require.ErrorIs(t, err, store.ErrCorrupt)
 		}
 		require.NoError(t, db.Close())
 	}
@@ -688,8 +688,8 @@ func TestLongDirective(t *testing.T) {
 		_, err := d.Step(t.Context(), verb+long)
 		_, perr := d.Preview(t.Context(), verb+long)
 		runtime.ReadMemStats(&after)
-		require.ErrorIs(t, err, ErrInvalid, verb)
-		require.ErrorIs(t, perr, ErrInvalid, verb)
+		require.ErrorIs(t, err, store.ErrInvalid, verb)
+		require.ErrorIs(t, perr, store.ErrInvalid, verb)
 		require.ErrorContains(t, err, "expected at most 65536")
 		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(2*len(long)+(6<<20)), verb) // of which the inputs themselves are two
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/render"
 	"github.com/ctxpage/ctxpage/session"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 const refunds = "Refunds are made within 30 days of the purchase, to the card that was charged; vouchers are not refunded."
@@ -17,7 +18,7 @@ const refunds = "Refunds are made within 30 days of the purchase, to the card th
 func putPages(t *testing.T, s *ctxpage.Scope, pages ...ctxpage.Artefact) {
 	for _, a := range pages {
 		if a.Kind == 0 {
-			a.Kind = ctxpage.KindChunk
+			a.Kind = store.KindChunk
 		}
 		must(s.Put(t.Context(), a))(t)
 	}
@@ -76,7 +77,7 @@ func TestDuplicatesOfMessages(t *testing.T) {
 	db := open(t, ctxpage.Options{})
 	s := db.Scope("acme")
 	say := func(id, name string) ctxpage.Artefact {
-		return ctxpage.Artefact{ID: id, Kind: ctxpage.KindMessage, Role: "user", Name: name, Group: id, Text: refunds}
+		return ctxpage.Artefact{ID: id, Kind: store.KindMessage, Role: "user", Name: name, Group: id, Text: refunds}
 	}
 	putPages(t, s, say("m1", "Ann"), say("m2", "Bob"), say("m3", "Ann"), ctxpage.Artefact{ID: "page", Text: refunds})
 	a := must(s.Assemble(t.Context(), ctxpage.Query{Text: "refunds", Budget: 4000}))(t)
@@ -99,7 +100,7 @@ func TestTurnsAreNoDuplicates(t *testing.T) {
 			for i := range 3 {
 				id := fmt.Sprint(name, i)
 				must(chat.Append(t.Context(), ctxpage.Turn{Role: "user", Text: refunds},
-					ctxpage.Turn{Role: "assistant", ToolCalls: []ctxpage.ToolCall{{ID: id, Name: "refunds"}}},
+					ctxpage.Turn{Role: "assistant", ToolCalls: []store.ToolCall{{ID: id, Name: "refunds"}}},
 					ctxpage.Turn{Role: "tool", ToolCallID: id, Text: refunds}, ctxpage.Turn{Role: "assistant", Text: refunds}))(t)
 			}
 			return chat

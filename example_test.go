@@ -10,6 +10,7 @@ import (
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // temporary is a database for an example: a fixed clock, so that what it prints stays the same.
@@ -54,7 +55,7 @@ func ExampleOpen() {
 	check(err)
 	defer again.Close() // it asks the one that has the file
 	_, err = ctxpage.Open(filepath.Join(dir, "agent.ctx"), ctxpage.Options{Exclusive: true})
-	fmt.Println(errors.Is(err, ctxpage.ErrLocked)) // one process at a time has it to itself
+	fmt.Println(errors.Is(err, store.ErrLocked)) // one process at a time has it to itself
 	// Output:
 	// acme/support/agent-7
 	// true
@@ -87,9 +88,9 @@ func ExampleScope_Assemble() {
 	defer done()
 	s := db.Scope("acme/support")
 	for _, a := range []ctxpage.Artefact{
-		{ID: "rules", Kind: ctxpage.KindSystem, Text: "You answer billing questions."},
-		{ID: "refunds", Kind: ctxpage.KindChunk, Text: "Refunds up to $400 need no approval."},
-		{ID: "hunch", Kind: ctxpage.KindScratch, Text: "Refunds up to $900 are fine, I think."},
+		{ID: "rules", Kind: store.KindSystem, Text: "You answer billing questions."},
+		{ID: "refunds", Kind: store.KindChunk, Text: "Refunds up to $400 need no approval."},
+		{ID: "hunch", Kind: store.KindScratch, Text: "Refunds up to $900 are fine, I think."},
 		{ID: "campaign", Text: "Refunds are doubled in February.", ExpiresAt: time.Date(2026, 2, 28, 0, 0, 0, 0, time.UTC)},
 	} {
 		_, err := s.Put(ctx, a)
@@ -132,11 +133,11 @@ func ExampleTxn_Commit() {
 		check(err)
 		check(tx.Put(ctx, ctxpage.Artefact{ID: "answer-1", Text: "You may refund up to $400."}))
 		err = tx.Commit(ctx, v)
-		var held *ctxpage.HeldError
+		var held *store.HeldError
 		switch {
 		case errors.As(err, &held):
 			_, err := s.Get(ctx, "answer-1")
-			fmt.Println("held:", held.Reason, "· visible:", !errors.Is(err, ctxpage.ErrNotFound))
+			fmt.Println("held:", held.Reason, "· visible:", !errors.Is(err, store.ErrNotFound))
 		case err == nil:
 			answer, err := s.Get(ctx, "answer-1")
 			check(err)
@@ -157,7 +158,7 @@ func ExampleDB_Review() {
 	tx, err := s.Begin(ctx)
 	check(err)
 	check(tx.Put(ctx, ctxpage.Artefact{ID: "finding", Text: "The gateway retries twice."}))
-	fmt.Println(errors.Is(tx.Commit(ctx, ctxpage.Verdict{}), ctxpage.ErrHeld))
+	fmt.Println(errors.Is(tx.Commit(ctx, ctxpage.Verdict{}), store.ErrHeld))
 
 	waiting, err := listing.Collect(db.Review().Batches(ctx, "", false))
 	check(err)

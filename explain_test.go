@@ -16,6 +16,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/internal/portable"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 )
 
@@ -90,7 +91,7 @@ func TestMemoriesNameTheirContext(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, tx.Put(ctx, Artefact{ID: id, Text: "Refunds take two weeks, " + id}))
 		if err = tx.Commit(ctx, Verdict{Confidence: confidence, By: "judge"}); confidence < .7 {
-			var held *HeldError
+			var held *store.HeldError
 			require.ErrorAs(t, err, &held)
 			_, err = db.Review().Approve(ctx, held.Batch, Approval{By: "kim"})
 		}
@@ -108,7 +109,7 @@ func TestReplayAndReviewLeaveManifests(t *testing.T) {
 	a := must(s.Assemble(ctx, Query{Text: "refunds", Budget: 1000}))(t)
 	tx := must(s.Begin(ctx))(t)
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "draft", Text: "Perhaps."}))
-	var held *HeldError
+	var held *store.HeldError
 	require.ErrorAs(t, tx.Commit(ctx, Verdict{Confidence: .1, By: "judge"}), &held)
 
 	leaves := func() uint64 {
@@ -138,7 +139,7 @@ func TestReplayAndReviewLeaveManifests(t *testing.T) {
 		}
 		was++
 	}
-	require.ErrorIs(t, errOf(db.Scope("other").Replay(ctx, a.Trace)), ErrNotFound, "a handle replays its own contexts alone")
+	require.ErrorIs(t, errOf(db.Scope("other").Replay(ctx, a.Trace)), store.ErrNotFound, "a handle replays its own contexts alone")
 	require.NoError(t, db.Replayable(ctx, a.Trace))
 	list := must(listing.Collect(db.Review().Batches(ctx, "acme", false)))(t)
 	require.Len(t, list, 1)
@@ -201,12 +202,12 @@ func TestTraceOfATurnThatNamesNoAssembly(t *testing.T) {
 	} {
 		turn := Turn{ID: "answer", Role: "assistant", Text: "at most 400", Trace: trace}
 		_, err := chat.Append(ctx, Turn{Role: "user", Text: "how much?"}, turn)
-		require.ErrorIs(t, err, ErrInvalid, name)
+		require.ErrorIs(t, err, store.ErrInvalid, name)
 		require.ErrorContains(t, err, "trace", name)
 		_, err = chat.Try(ctx, turn)
-		require.ErrorIs(t, err, ErrInvalid, name)
+		require.ErrorIs(t, err, store.ErrInvalid, name)
 		if name != "no ulid" {
-			require.ErrorIs(t, err, ErrNotFound, name)
+			require.ErrorIs(t, err, store.ErrNotFound, name)
 			require.ErrorContains(t, err, "scope acme has recorded no assembly", name)
 		}
 	}
@@ -231,7 +232,7 @@ func putTalk(t *testing.T, s *Scope, at time.Time, lines ...string) {
 		for i, line := range lines {
 			name, text, _ := strings.Cut(line, ": ")
 			a := Artefact{
-				ID: fmt.Sprintf("%s-%02d", at.Format("2006-01"), i), Kind: KindMessage, Role: "user", Name: name, Text: text,
+				ID: fmt.Sprintf("%s-%02d", at.Format("2006-01"), i), Kind: store.KindMessage, Role: "user", Name: name, Text: text,
 				Group: at.Format("2006-01"), Seq: int64(i), CurrentAsOf: at,
 			}
 			if err := tx.Put(t.Context(), a); err != nil {
@@ -248,7 +249,7 @@ func TestWhyTellsOfTurns(t *testing.T) {
 	s := db.Scope("talk")
 	putTalk(t, s, time.Date(2023, 5, 8, 0, 0, 0, 0, time.UTC), "Caroline: I bought shoes yesterday", "Melanie: Caroline, these shoes are lovely", "Caroline: Thanks!")
 	putTalk(t, s, time.Date(2023, 6, 8, 0, 0, 0, 0, time.UTC), "Melanie: Rain again", "Caroline: And wind")
-	must(s.Put(t.Context(), Artefact{ID: "shop.md", Kind: KindChunk, Text: "Shoes to buy: all sizes."}))(t)
+	must(s.Put(t.Context(), Artefact{ID: "shop.md", Kind: store.KindChunk, Text: "Shoes to buy: all sizes."}))(t)
 
 	a := must(s.Assemble(t.Context(), Query{Text: "Which shoes did Caroline buy in May 2023?", Budget: 2000}))(t)
 	steps := func(id string) string {

@@ -14,6 +14,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/token"
 	"github.com/stretchr/testify/require"
 )
@@ -31,7 +32,7 @@ func doc(seed, n int) string {
 func shelf(t testing.TB, s *Scope, n int) int {
 	t.Helper()
 	for i := range n {
-		put(t, s, Artefact{ID: fmt.Sprintf("doc-%02d", i), Kind: KindChunk, Text: doc(i, 120)})
+		put(t, s, Artefact{ID: fmt.Sprintf("doc-%02d", i), Kind: store.KindChunk, Text: doc(i, 120)})
 	}
 	return assemble(t, s, Query{Text: "parcel rule", Budget: 1_000_000}).Tokens
 }
@@ -53,7 +54,7 @@ func replays(t testing.TB, db *DB, a *Assembly) {
 func TestFillTiers(t *testing.T) {
 	db := open(t, Options{})
 	s := db.Scope("acme")
-	put(t, s, Artefact{ID: "rules", Kind: KindSystem, Text: "Answer briefly."})
+	put(t, s, Artefact{ID: "rules", Kind: store.KindSystem, Text: "Answer briefly."})
 	whole := shelf(t, s, 12)
 	q := func(n int) Query { return Query{Text: "parcel rule", Budget: n} }
 
@@ -85,7 +86,7 @@ func TestFillTiers(t *testing.T) {
 	require.NotContains(t, ids(a), "fact")
 
 	_, err := s.Assemble(ctx, q(12))
-	require.ErrorIs(t, err, ErrBudget)
+	require.ErrorIs(t, err, store.ErrBudget)
 	var short *budget.BudgetError
 	require.ErrorAs(t, err, &short)
 	require.Equal(t, short.Need-short.Have, short.Shortfall)
@@ -119,7 +120,7 @@ func TestOtherCounterCountsAgain(t *testing.T) {
 	fill := func(opts Options) *DB {
 		db := openAt(t, path, opts)
 		for id, text := range texts {
-			put(t, db.Scope("acme"), Artefact{ID: id, Kind: KindChunk, Text: text})
+			put(t, db.Scope("acme"), Artefact{ID: id, Kind: store.KindChunk, Text: text})
 		}
 		return db
 	}
@@ -198,8 +199,8 @@ func TestSummarizer(t *testing.T) {
 
 	id := "summary of acme:doc-03#1"
 	sum := get(t, s, id)
-	require.Equal(t, KindSummary, sum.Kind)
-	require.Equal(t, Validated, sum.Provenance)
+	require.Equal(t, store.KindSummary, sum.Kind)
+	require.Equal(t, store.Validated, sum.Provenance)
 	require.Equal(t, []Ref{{Scope: "acme", ID: "doc-03", Page: 1, Version: 1}}, sum.DerivedFrom)
 	w := must(db.Why(ctx, a.Trace, Ref{ID: "doc-03"}))(t)
 	require.True(t, w.In)
@@ -222,8 +223,8 @@ func TestSummarizer(t *testing.T) {
 	s = db.Scope("acme")
 	require.Equal(t, a.Text(), assemble(t, s, q).Text(), "and from the file, without the summarizer")
 
-	put(t, s, Artefact{ID: "doc-03", Kind: KindChunk, Text: doc(99, 120)})
-	require.ErrorIs(t, errOf(s.Get(ctx, id)), ErrDirty, "the page changed: its summary is dirty")
+	put(t, s, Artefact{ID: "doc-03", Kind: store.KindChunk, Text: doc(99, 120)})
+	require.ErrorIs(t, errOf(s.Get(ctx, id)), store.ErrDirty, "the page changed: its summary is dirty")
 	c := assemble(t, s, q)
 	require.NotContains(t, c.Text(), "of page 3 ", "nothing of the old page, summed up or not")
 	require.Equal(t, map[manifest.Form]int{manifest.FormSummary: 5, manifest.FormRange: 1}, forms(c))
@@ -265,11 +266,11 @@ func TestStoredSummary(t *testing.T) {
 	s := db.Scope("acme/desk")
 	shelf(t, db.Scope("acme"), 1)
 	of := []Ref{{Scope: "acme", ID: "doc-00"}}
-	put(t, s, Artefact{ID: "sum", Kind: KindSummary, Text: "Parcels, told by hand.", DerivedFrom: of})
-	put(t, s, Artefact{ID: "soon", Kind: KindSummary, Text: "Parcels, for a minute.", DerivedFrom: of, TTL: time.Minute})
-	put(t, db.Scope("acme/other"), Artefact{ID: "sum", Kind: KindSummary, Text: "Parcels, told next door.", DerivedFrom: of})
+	put(t, s, Artefact{ID: "sum", Kind: store.KindSummary, Text: "Parcels, told by hand.", DerivedFrom: of})
+	put(t, s, Artefact{ID: "soon", Kind: store.KindSummary, Text: "Parcels, for a minute.", DerivedFrom: of, TTL: time.Minute})
+	put(t, db.Scope("acme/other"), Artefact{ID: "sum", Kind: store.KindSummary, Text: "Parcels, told next door.", DerivedFrom: of})
 	put(t, s, Artefact{ID: "else", Text: "Something else."})
-	put(t, s, Artefact{ID: "both", Kind: KindSummary, Text: "Two things.", DerivedFrom: append(of[:1:1], Ref{ID: "else"})})
+	put(t, s, Artefact{ID: "both", Kind: store.KindSummary, Text: "Two things.", DerivedFrom: append(of[:1:1], Ref{ID: "else"})})
 
 	q := Query{Text: "parcel rule", Budget: 1_000_000, Ladder: true}
 	q.Budget = assemble(t, s, q).Tokens * 100 / 86
@@ -299,7 +300,7 @@ func TestSummaryIsSeen(t *testing.T) {
 	db := open(t, Options{})
 	s := db.Scope("acme", WithActor("agent"))
 	whole := shelf(t, s, 2)
-	put(t, s, Artefact{ID: "sum", Kind: KindSummary, Text: "Parcels by hand.", DerivedFrom: []Ref{{ID: "doc-01"}}})
+	put(t, s, Artefact{ID: "sum", Kind: store.KindSummary, Text: "Parcels by hand.", DerivedFrom: []Ref{{ID: "doc-01"}}})
 	q := Query{Text: "parcel rule", Budget: whole * 100 / 85, Ladder: true}
 	for _, resume := range []bool{false, true} {
 		tx := begin(t, s)
@@ -309,9 +310,9 @@ func TestSummaryIsSeen(t *testing.T) {
 			tx = must(s.Resume(ctx, a.Trace))(t)
 		}
 		require.NoError(t, tx.Put(ctx, Artefact{ID: "answer", Text: "an answer about parcels"}))
-		put(t, s, Artefact{ID: "sum", Kind: KindSummary, Text: fmt.Sprint("Parcels by hand, corrected.", resume), DerivedFrom: []Ref{{ID: "doc-01"}}})
-		heldAs(t, tx.Commit(ctx, good), ReasonStaleContext)
-		put(t, s, Artefact{ID: "sum", Kind: KindSummary, Text: "Parcels by hand.", DerivedFrom: []Ref{{ID: "doc-01"}}})
+		put(t, s, Artefact{ID: "sum", Kind: store.KindSummary, Text: fmt.Sprint("Parcels by hand, corrected.", resume), DerivedFrom: []Ref{{ID: "doc-01"}}})
+		heldAs(t, tx.Commit(ctx, good), store.ReasonStaleContext)
+		put(t, s, Artefact{ID: "sum", Kind: store.KindSummary, Text: "Parcels by hand.", DerivedFrom: []Ref{{ID: "doc-01"}}})
 	}
 }
 
@@ -332,10 +333,10 @@ func TestSTARTKeepsByRecencyAndProvenance(t *testing.T) {
 	db := open(t, Options{Clock: clock.now})
 	s := db.Scope("acme")
 	for i := range 60 {
-		put(t, s, Artefact{ID: fmt.Sprintf("old-%02d", i), Kind: KindChunk, Text: "parcel rule " + words(i, 9), CurrentAsOf: clock.now().AddDate(0, -2, -i)})
+		put(t, s, Artefact{ID: fmt.Sprintf("old-%02d", i), Kind: store.KindChunk, Text: "parcel rule " + words(i, 9), CurrentAsOf: clock.now().AddDate(0, -2, -i)})
 	}
 	for i := range 25 {
-		put(t, s, Artefact{ID: fmt.Sprintf("new-%02d", i), Kind: KindChunk, Text: words(i, 9), CurrentAsOf: clock.now().Add(-time.Duration(i) * time.Hour)})
+		put(t, s, Artefact{ID: fmt.Sprintf("new-%02d", i), Kind: store.KindChunk, Text: words(i, 9), CurrentAsOf: clock.now().Add(-time.Duration(i) * time.Hour)})
 	}
 	a := assemble(t, s, Query{Text: "parcel rule", Budget: 40_000, Preset: "START"})
 	require.Len(t, a.Blocks, 20)
@@ -355,8 +356,8 @@ func TestNearestMisses(t *testing.T) {
 	for i := range 30 { // enough to crowd everything else out
 		put(t, s, Artefact{ID: fmt.Sprint("expired-", i), Text: "parcel rule parcel rule " + words(i, 5), TTL: time.Minute})
 	}
-	put(t, s, Artefact{ID: "note", Kind: KindScratch, Text: "a note on the parcel " + words(3, 30)})
-	put(t, s, Artefact{ID: "quiet-note", Kind: KindScratch, Text: "nothing of that"})
+	put(t, s, Artefact{ID: "note", Kind: store.KindScratch, Text: "a note on the parcel " + words(3, 30)})
+	put(t, s, Artefact{ID: "quiet-note", Kind: store.KindScratch, Text: "nothing of that"})
 	put(t, s, Artefact{ID: "old-table", Text: "parcel rule table of the north"})
 	put(t, s, Artefact{ID: "table", Text: "weights by region", Supersedes: []string{"old-table"}})
 	clock.add(time.Hour)
@@ -395,7 +396,7 @@ func TestDiff(t *testing.T) {
 	require.Zero(t, d, "the same question over the same pages")
 
 	require.NoError(t, s.Delete(ctx, "doc-01"))
-	put(t, s, Artefact{ID: "doc-09", Kind: KindChunk, Text: doc(9, 120)})
+	put(t, s, Artefact{ID: "doc-09", Kind: store.KindChunk, Text: doc(9, 120)})
 	q.Budget, q.Ladder = whole*100/85, true
 	b := assemble(t, s, q)
 	d = must(db.Diff(ctx, a.Trace, b.Trace))(t)
@@ -404,7 +405,7 @@ func TestDiff(t *testing.T) {
 	require.Len(t, d.In, 1)
 	require.Equal(t, "acme:doc-09#1@1", db.RefOf(ctx, d.In[0].Num))
 	require.Len(t, d.Changed, 3, "three are ranges now")
-	require.ErrorIs(t, errOf(db.Diff(ctx, a.Trace, "01ARZ3NDEKTSV4RRFFQ69G5FAV")), ErrNotFound)
+	require.ErrorIs(t, errOf(db.Diff(ctx, a.Trace, "01ARZ3NDEKTSV4RRFFQ69G5FAV")), store.ErrNotFound)
 }
 
 // Why answers for what was never a candidate, and tells each case from the others.
@@ -449,7 +450,7 @@ func TestHeldIsNotCounted(t *testing.T) {
 	put(t, s, Artefact{ID: "policy", Text: "parcel rule"})
 	count := func() [3]int {
 		st := must(db.Stats(ctx))(t)
-		a := assemble(t, s, Query{Text: "zebra parcel", Floor: HumanVerified})
+		a := assemble(t, s, Query{Text: "zebra parcel", Floor: store.HumanVerified})
 		excluded := 0
 		for _, e := range a.Manifest.Excluded {
 			excluded += e.Count
@@ -468,7 +469,7 @@ func TestHeldIsNotCounted(t *testing.T) {
 // TestExtractsMakeRoom: where chunks do not all fit, the last quarter of a context has extracts, so more pages are in it than
 // whole ones would be. Facts stay whole, and so do chunks where a summarizer would be asked for each.
 func TestExtractsMakeRoom(t *testing.T) {
-	fill := func(kind Kind, o Options) (*DB, *Assembly) {
+	fill := func(kind store.Kind, o Options) (*DB, *Assembly) {
 		db := open(t, o)
 		s := db.Scope("acme")
 		for i := range 24 {
@@ -476,9 +477,9 @@ func TestExtractsMakeRoom(t *testing.T) {
 		}
 		return db, assemble(t, s, Query{Text: "parcel rule", Budget: 2000})
 	}
-	db, chunks := fill(KindChunk, Options{})
-	_, facts := fill(KindFact, Options{})
-	_, asked := fill(KindChunk, Options{Summarizer: mute{}})
+	db, chunks := fill(store.KindChunk, Options{})
+	_, facts := fill(store.KindFact, Options{})
+	_, asked := fill(store.KindChunk, Options{Summarizer: mute{}})
 	require.Equal(t, budget.TierCore, chunks.Tier)
 	require.GreaterOrEqual(t, forms(chunks)[manifest.FormRange], 4)
 	require.LessOrEqual(t, forms(facts)[manifest.FormRange], 2, "only what no whole one can take")

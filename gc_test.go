@@ -91,15 +91,15 @@ func TestGCDrops(t *testing.T) {
 		require.Equal(t, "violin three", get(t, s, "a").Text)
 		for _, r := range []Ref{{Scope: "acme", ID: "a", Version: 1}, {Scope: "acme", ID: "a", Version: 2, Page: 1}, {Scope: "acme", ID: "b", Version: 1}} {
 			_, err := s.Recall(ctx, r)
-			require.ErrorIs(t, err, ErrGone)
-			require.NotErrorIs(t, err, ErrNotFound)
+			require.ErrorIs(t, err, store.ErrGone)
+			require.NotErrorIs(t, err, store.ErrNotFound)
 			require.ErrorContains(t, err, r.String())
 			require.ErrorContains(t, err, rep.Trace)
 		}
 		for _, r := range []Ref{{Scope: "acme", ID: "a", Version: 4}, {Scope: "acme", ID: "c", Version: 1}} {
 			_, err := s.Recall(ctx, r)
-			require.ErrorIs(t, err, ErrNotFound)
-			require.NotErrorIs(t, err, ErrGone)
+			require.ErrorIs(t, err, store.ErrNotFound)
+			require.NotErrorIs(t, err, store.ErrGone)
 		}
 		hits := must(hitsOf(s.Search(ctx, "zebra", 10)))(t)
 		require.Empty(t, hits, "the words of what is gone find nothing, not what came after either")
@@ -153,7 +153,7 @@ func TestGCKeeps(t *testing.T) {
 			history(t, clk, s, "a", "one", "two")
 			tx := begin(t, s)
 			require.NoError(t, tx.Put(ctx, Artefact{ID: "b", Text: "mine", DerivedFrom: []Ref{{Scope: "acme", ID: "a", Version: 1}}}))
-			var held *HeldError
+			var held *store.HeldError
 			require.ErrorAs(t, tx.Commit(ctx, Verdict{}), &held)
 			return func() {
 				must(db.Review().Reject(ctx, held.Batch, "anna", ""))(t)
@@ -161,7 +161,7 @@ func TestGCKeeps(t *testing.T) {
 		}, GCOptions{}},
 		{"a parent", "a live artefact is derived from it", GCOptions{}, func(t *testing.T, db *DB, clk *clock, s *Scope) func() {
 			history(t, clk, s, "a", "one")
-			put(t, s, Artefact{ID: "sum", Kind: KindSummary, Text: "in short", DerivedFrom: []Ref{{ID: "a"}}})
+			put(t, s, Artefact{ID: "sum", Kind: store.KindSummary, Text: "in short", DerivedFrom: []Ref{{ID: "a"}}})
 			history(t, clk, s, "a", "two")
 			return func() { require.NoError(t, s.Delete(ctx, "sum")) }
 		}, GCOptions{KeepVersions: 0}},
@@ -193,7 +193,7 @@ func TestGCKeeps(t *testing.T) {
 			must(chat.Append(ctx, Turn{ID: "a", Role: "user", Text: "one"}, Turn{ID: "b", Role: "user", Text: "the last"}))(t)
 			must(chat.Pass(ctx, session.PassQuery{Keywords: []string{"one"}}))(t)
 			clk.add(time.Hour)
-			put(t, s, Artefact{ID: "a", Kind: KindMessage, Role: "user", Group: "chat", Seq: 1, Text: "two"})
+			put(t, s, Artefact{ID: "a", Kind: store.KindMessage, Role: "user", Group: "chat", Seq: 1, Text: "two"})
 			clk.add(time.Hour)
 			return func() {
 				for i := range 40 { // verdicts are kept for 32 passes
@@ -215,7 +215,7 @@ func TestGCKeeps(t *testing.T) {
 			}
 			loosen()
 			require.Contains(t, refStrings(gc(t, db, c.loosen).Refs), "acme:a@1")
-			require.ErrorIs(t, errOf(s.Recall(ctx, Ref{Scope: "acme", ID: "a", Version: 1})), ErrGone)
+			require.ErrorIs(t, errOf(s.Recall(ctx, Ref{Scope: "acme", ID: "a", Version: 1})), store.ErrGone)
 		})
 	}
 }
@@ -225,7 +225,7 @@ func TestGCInTheMiddle(t *testing.T) {
 	db, clk, opts := openGC(t)
 	s := db.Scope("acme")
 	history(t, clk, s, "a", "zebra one")
-	put(t, s, Artefact{ID: "sum", Kind: KindSummary, Text: "in short", DerivedFrom: []Ref{{ID: "a"}}})
+	put(t, s, Artefact{ID: "sum", Kind: store.KindSummary, Text: "in short", DerivedFrom: []Ref{{ID: "a"}}})
 	then := assemble(t, s, Query{Text: "zebra"})
 	history(t, clk, s, "a", "violin two")
 	between := assemble(t, s, Query{Text: "violin"})
@@ -264,7 +264,7 @@ func TestGCSharedPages(t *testing.T) {
 	}
 	history(t, clk, s, "a", text("zebra", "apple")) // version 1, pages zebra and apple
 	require.Len(t, get(t, s, "a").Pages, 2)
-	put(t, s, Artefact{ID: "sum", Kind: KindSummary, Text: "in short", DerivedFrom: []Ref{{ID: "a"}}})
+	put(t, s, Artefact{ID: "sum", Kind: store.KindSummary, Text: "in short", DerivedFrom: []Ref{{ID: "a"}}})
 	history(t, clk, s, "a", text("zebra", "violin"), text("zebra", "harbour"), text("copper", "harbour"), text("copper", "piano"))
 	put(t, s, Artefact{ID: "a", Text: text("copper", "piano"), Tags: []string{"new head"}})
 	clk.add(time.Hour)
@@ -340,7 +340,7 @@ func TestGCReplay(t *testing.T) {
 	for range 2 {
 		s = db.Scope("acme", WithActor("agent"))
 		_, err = db.Replay(ctx, past.Trace)
-		require.ErrorIs(t, err, ErrGone)
+		require.ErrorIs(t, err, store.ErrGone)
 		require.ErrorContains(t, err, "acme:a#1@1, dropped by gc "+rep.Trace+" at 2026-03-01T12:00:00Z")
 		require.True(t, must(db.Replay(ctx, now.Trace))(t).Same)
 		require.Equal(t, before, must(db.Why(ctx, past.Trace, Ref{ID: "a"}))(t))
@@ -349,9 +349,9 @@ func TestGCReplay(t *testing.T) {
 		// An answer to the old context is still one to a context that has changed.
 		tx := must(s.Resume(ctx, past.Trace))(t)
 		require.NoError(t, tx.Put(ctx, Artefact{ID: "answer", Text: "so it is " + fmt.Sprint(clk.now())}))
-		var held *HeldError
+		var held *store.HeldError
 		require.ErrorAs(t, tx.Commit(ctx, good), &held)
-		require.Equal(t, ReasonStaleContext, held.Reason)
+		require.Equal(t, store.ReasonStaleContext, held.Reason)
 		require.Equal(t, []string{"acme:a#1@1"}, refStrings(held.Stale))
 		must(db.Review().Approve(ctx, held.Batch, Approval{By: "anna", Stale: true}))(t)
 		clk.add(time.Hour)
@@ -368,10 +368,10 @@ func TestGCScope(t *testing.T) {
 	require.Equal(t, []string{"acme:a@1"}, refStrings(gc(t, db, GCOptions{Scope: "acme"}).Refs))
 	require.Empty(t, gc(t, db, GCOptions{Scope: "nowhere"}).Refs)
 	_, err := db.Scope("other").Recall(ctx, Ref{Scope: "acme", ID: "a", Version: 1})
-	require.ErrorIs(t, err, ErrNotFound)
-	require.NotErrorIs(t, err, ErrGone)
+	require.ErrorIs(t, err, store.ErrNotFound)
+	require.NotErrorIs(t, err, store.ErrGone)
 	for _, bad := range []GCOptions{{Scope: "/"}, {KeepVersions: -1}, {By: "\x00"}} {
-		require.ErrorIs(t, errOf(db.Admin().GC(ctx, bad)), ErrInvalid)
+		require.ErrorIs(t, errOf(db.Admin().GC(ctx, bad)), store.ErrInvalid)
 	}
 }
 
@@ -380,11 +380,11 @@ func TestGCDefaults(t *testing.T) {
 	history(t, clk, db.Scope("acme"), "a", "one", "two")
 	rep := must(db.Admin().GC(ctx, GCOptions{}))(t)
 	require.Zero(t, rep.Dropped.Versions)
-	clk.add(DefaultKeepFor)
+	clk.add(30 * 24 * time.Hour)
 	require.NoError(t, db.Close())
 	opts.ReadOnly = true
 	ro := openAt(t, db.Path(), opts)
-	require.ErrorIs(t, errOf(ro.Admin().GC(ctx, GCOptions{})), ErrReadOnly)
+	require.ErrorIs(t, errOf(ro.Admin().GC(ctx, GCOptions{})), store.ErrReadOnly)
 	rep = must(ro.Admin().GC(ctx, GCOptions{DryRun: true}))(t)
 	require.Equal(t, 1, rep.Dropped.Versions)
 	require.NoError(t, ro.Close())
@@ -482,12 +482,12 @@ func TestGCBoundsJournals(t *testing.T) {
 	newest, oldest := list[0].Version, list[31].Version
 	require.Equal(t, newest-31, oldest)
 	require.NoError(t, s.Directives().Restore(ctx, oldest))
-	require.ErrorIs(t, s.Directives().Restore(ctx, oldest-1), ErrGone)
-	require.ErrorIs(t, s.Directives().Restore(ctx, newest+9), ErrNotFound)
+	require.ErrorIs(t, s.Directives().Restore(ctx, oldest-1), store.ErrGone)
+	require.ErrorIs(t, s.Directives().Restore(ctx, newest+9), store.ErrNotFound)
 	for range 31 { // as far back as verdicts are kept
 		must(s.Session("chat").Undo(ctx, 0))(t)
 	}
-	require.ErrorIs(t, errOf(s.Session("chat").Undo(ctx, 1)), ErrGone)
+	require.ErrorIs(t, errOf(s.Session("chat").Undo(ctx, 1)), store.ErrGone)
 	require.Empty(t, must(db.Admin().Check(ctx, nil))(t))
 
 	unbounded := StateKinds()

@@ -12,6 +12,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/handoff"
 	"github.com/ctxpage/ctxpage/session"
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 )
 
@@ -136,7 +137,7 @@ func TestHandoff(t *testing.T) {
 	other := openTest(t, filepath.Join(t.TempDir(), "other.ctx"), talkOptions())
 	night := other.Scope("night").Session("shift")
 	require.Len(t, must(night.Receive(ctx, parsed))(t), 3)
-	require.ErrorIs(t, errOf(night.Receive(ctx, parsed)), ErrInvalid)
+	require.ErrorIs(t, errOf(night.Receive(ctx, parsed)), store.ErrInvalid)
 	w := must(night.Inspect(ctx))(t)
 	require.True(t, w.Turns[0].Pinned && w.Turns[1].Pinned)
 	require.False(t, w.Turns[2].Pinned)
@@ -169,7 +170,7 @@ func TestHandoffTitles(t *testing.T) {
 
 	forms := map[string]int{}
 	for _, r := range handoff.References(p) {
-		ref := must(ParseRef(r.Ref))(t)
+		ref := must(store.ParseRef(r.Ref))(t)
 		title, _, _ := strings.Cut(texts[ref.ID], "\n")
 		require.Contains(t, r.Text, "): "+strings.TrimSpace(title[:min(len(title), 79)]))
 		forms[r.Form]++
@@ -265,7 +266,7 @@ func TestReceiveIsBounded(t *testing.T) {
 	name(&p, "retained", 0, 300)
 	name(&p, "paged", 300, session.MaxReferences+1)
 	_, err := chat.Receive(ctx, p)
-	require.ErrorIs(t, err, ErrInvalid)
+	require.ErrorIs(t, err, store.ErrInvalid)
 	require.ErrorIs(t, err, session.ErrPacket)
 	require.ErrorContains(t, err, "names 513 turns one by one, expected at most 512")
 	require.Empty(t, must(chat.Inspect(ctx))(t).Turns)
@@ -320,7 +321,7 @@ func TestMessagesNameNoLSN(t *testing.T) {
 		}
 	}
 	_, err := s.Assemble(ctx, Query{Text: "x", Budget: 100, AsOf: 12_345})
-	require.ErrorIs(t, err, ErrInvalid)
+	require.ErrorIs(t, err, store.ErrInvalid)
 	require.NotContains(t, err.Error(), "80")
 	tx := must(s.Begin(ctx))(t)
 	defer tx.Rollback()
@@ -328,7 +329,7 @@ func TestMessagesNameNoLSN(t *testing.T) {
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "x", Text: "mine"}))
 	must(s.Put(ctx, Artefact{ID: "x", Text: "theirs"}))(t)
 	err = tx.Commit(ctx, Verdict{Confidence: 1, By: "judge"})
-	require.ErrorIs(t, err, ErrConflict)
+	require.ErrorIs(t, err, store.ErrConflict)
 	require.NotRegexp(t, `\d`, err.Error())
 	require.NotContains(t, err.Error(), "lsn")
 	require.ErrorContains(t, err, "changed since it was read")

@@ -14,6 +14,7 @@ import (
 
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 var ctx = context.Background()
@@ -65,7 +66,7 @@ func checkAndClose(t require.TestingT, db *DB) {
 		require.Zero(t, must(db.Stats(ctx))(t).Table.Pinned, "pins left behind")
 		require.NoError(t, db.Close())
 	} else {
-		require.ErrorIs(t, err, ErrClosed)
+		require.ErrorIs(t, err, store.ErrClosed)
 	}
 	require.Empty(t, problems)
 }

@@ -131,7 +131,7 @@ func TestArtefactsAsASequence(t *testing.T) {
 	require.Equal(t, size, dbtest.SizeOf(db.Manifests()), "a listing leaves no manifest")
 
 	got, err = drain(t, db.Scope("no/../scope\x00").Artefacts(ctx, ""))
-	require.ErrorIs(t, err, ErrInvalid)
+	require.ErrorIs(t, err, store.ErrInvalid)
 	require.Empty(t, got)
 }
 
@@ -185,7 +185,7 @@ func TestVersionsAsASequence(t *testing.T) {
 	require.Len(t, got, 1)
 	require.Equal(t, "acme/support", got[0].Ref.Scope)
 
-	require.ErrorIs(t, errOf(drain(t, s.Versions(ctx, "nobody"))), ErrNotFound)
+	require.ErrorIs(t, errOf(drain(t, s.Versions(ctx, "nobody"))), store.ErrNotFound)
 }
 
 func TestScopesAsASequence(t *testing.T) {
@@ -225,7 +225,7 @@ func TestSessionsAndDirectoriesAsSequences(t *testing.T) {
 		names = append(names, name)
 		d := Directory{Dir: srv, Prefix: fmt.Sprintf("d%04d/", i)}
 		require.NoError(t, s.AddDirectory(ctx, d))
-		d.MaxSize = DefaultMaxFile
+		d.MaxSize = 1 << 20
 		dirs = append(dirs, d)
 	}
 	must(db.Scope("acme/below").Session("other").Append(ctx, Turn{Role: "user", Text: "Hello."}))(t)
@@ -260,8 +260,8 @@ func TestSessionsAndDirectoriesAsSequences(t *testing.T) {
 	require.ErrorIs(t, err, broken)
 	require.Equal(t, dirs[:atOnce], gotDirs)
 	st.before = nil
-	require.ErrorIs(t, errOf(drain(t, db.Scope("a//b").Sessions(ctx))), ErrInvalid)
-	require.ErrorIs(t, errOf(drain(t, db.Scope("a//b").Directories(ctx))), ErrInvalid)
+	require.ErrorIs(t, errOf(drain(t, db.Scope("a//b").Sessions(ctx))), store.ErrInvalid)
+	require.ErrorIs(t, errOf(drain(t, db.Scope("a//b").Directories(ctx))), store.ErrInvalid)
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
 	require.ErrorIs(t, errOf(drain(t, s.Sessions(ended))), context.Canceled)
@@ -299,7 +299,7 @@ func TestDirectivesAsASequence(t *testing.T) {
 	want := must(listing.Collect(d.Entries(ctx, AtMost(1000, "", nil))))(t)
 	require.Greater(t, len(want), atOnce)
 	require.Equal(t, want, must(drain(t, d.Entries(ctx)))(t))
-	require.ErrorIs(t, errOf(drain(t, db.Scope("no/../scope\x00").Directives().Entries(ctx))), ErrInvalid)
+	require.ErrorIs(t, errOf(drain(t, db.Scope("no/../scope\x00").Directives().Entries(ctx))), store.ErrInvalid)
 }
 
 func TestTurnsAsASequence(t *testing.T) {
@@ -372,7 +372,7 @@ func TestListingsOfAnyLimit(t *testing.T) {
 		require.Len(t, list, 70)
 		list = must(listing.Collect(s.Versions(ctx, "x", AtMost(limit, "", nil))))(t)
 		require.Len(t, list, 1)
-		require.ErrorIs(t, errOf(listing.Collect(s.Versions(ctx, "x", AtMost(limit, "4000000000", nil)))), ErrInvalid, "a cursor from elsewhere")
+		require.ErrorIs(t, errOf(listing.Collect(s.Versions(ctx, "x", AtMost(limit, "4000000000", nil)))), store.ErrInvalid, "a cursor from elsewhere")
 		must(listing.Collect(db.Scopes(ctx, "", AtMost(limit, "", nil))))(t)
 		must(listing.Collect(db.Review().Batches(ctx, "", true, AtMost(limit, "", nil))))(t)
 	}
@@ -454,7 +454,7 @@ func TestCursorsOfOtherListings(t *testing.T) {
 			return err
 		},
 	} {
-		require.ErrorIs(t, list(), ErrInvalid, name)
+		require.ErrorIs(t, list(), store.ErrInvalid, name)
 	}
 	require.Equal(t, "b", must(listing.Collect(s.Artefacts(ctx, "", AtMost(1, byID, nil))))(t)[0].ID, "control")
 }
@@ -484,6 +484,6 @@ func TestNamesInBothForms(t *testing.T) {
 	require.Equal(t, "likes coffee", must(tx.Get(ctx, nfd))(t).Text)
 	require.NoError(t, tx.Rollback())
 	require.NoError(t, s.Delete(ctx, nfd))
-	require.ErrorIs(t, errOf(s.Get(ctx, nfc)), ErrNotFound)
+	require.ErrorIs(t, errOf(s.Get(ctx, nfc)), store.ErrNotFound)
 	require.Equal(t, s.Session(nfc).ID(), s.Session(nfd).ID())
 }

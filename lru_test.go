@@ -13,101 +13,13 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/dbtest"
-	"github.com/ctxpage/ctxpage/internal/directivelog"
 	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/manifest"
-	"github.com/ctxpage/ctxpage/ops"
-	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
-
-// Names of other packages, as the tests of this one write them.
-type (
-	CheckPolicy    = time.Duration
-	RefreshOptions = ops.RefreshOptions
-	RefreshReport  = ops.RefreshReport
-	RefreshFailure = ops.RefreshFailure
-	Part           = store.Part
-	ToolCall       = store.ToolCall
-	Kind           = store.Kind
-	Provenance     = store.Provenance
-	Priority       = store.Priority
-	OnStale        = store.OnStale
-	HeldError      = store.HeldError
-)
-
-const (
-	ReasonStaleContext = store.ReasonStaleContext
-	CheckAlways        = 0
-	DefaultKeepFor     = defaultKeepFor
-	DefaultMaxFile     = defaultMaxFile
-	ReservedPrefix     = store.ReservedPrefix
-	DirectivesID       = directivelog.PageID
-	HoldStale          = store.HoldStale
-	FailStale          = store.FailStale
-	AllowStale         = store.AllowStale
-	KindAuto           = store.KindAuto
-	KindSystem         = store.KindSystem
-	KindFact           = store.KindFact
-	KindMessage        = store.KindMessage
-	KindChunk          = store.KindChunk
-	KindTool           = store.KindTool
-	KindSummary        = store.KindSummary
-	KindScratch        = store.KindScratch
-	HumanVerified      = store.HumanVerified
-	Chunk              = store.Chunk
-	Validated          = store.Validated
-	Tool               = store.Tool
-	Scratch            = store.Scratch
-	PriorityAuto       = store.PriorityAuto
-	PriorityLow        = store.PriorityLow
-	PriorityMedium     = store.PriorityMedium
-	PriorityHigh       = store.PriorityHigh
-	PriorityCritical   = store.PriorityCritical
-)
-
-var (
-	ErrHeadroom       = session.ErrHeadroom
-	ErrLocked         = store.ErrLocked
-	ErrNewerFormat    = store.ErrNewerFormat
-	ErrOldFormat      = store.ErrOldFormat
-	ErrCorrupt        = store.ErrCorrupt
-	ErrMisfit         = store.ErrMisfit
-	ErrNotDatabase    = store.ErrNotDatabase
-	ErrNotExist       = store.ErrNotExist
-	ErrKey            = store.ErrKey
-	ErrReadOnly       = store.ErrReadOnly
-	ErrClosed         = store.ErrClosed
-	ErrNoSpace        = store.ErrNoSpace
-	ErrOutcomeUnknown = store.ErrOutcomeUnknown
-	ErrNotFound       = store.ErrNotFound
-	ErrGone           = store.ErrGone
-	ErrErased         = store.ErrErased
-	ErrExpired        = store.ErrExpired
-	ErrDirty          = store.ErrDirty
-	ErrVanished       = store.ErrVanished
-	ErrFileRoot       = store.ErrFileRoot
-	ErrInvalid        = store.ErrInvalid
-	ErrGated          = store.ErrGated
-	ErrProvenance     = store.ErrProvenance
-	ErrBudget         = store.ErrBudget
-	ErrConflict       = store.ErrConflict
-	ErrStaleContext   = store.ErrStaleContext
-	ErrHeld           = store.ErrHeld
-	ErrTxnDone        = store.ErrTxnDone
-	ErrTxnExpired     = store.ErrTxnExpired
-	ErrTxnFailed      = store.ErrTxnFailed
-	ErrSelfCertified  = store.ErrSelfCertified
-	ErrReviewed       = store.ErrReviewed
-	ParseRef          = store.ParseRef
-	ParseKind         = store.ParseKind
-)
-
-// CheckEvery is the age of a probe.
-func CheckEvery(d time.Duration) time.Duration { return d }
 
 // oneText is a store whose pages all have texts of one length.
 type oneText struct{ store.Store }
@@ -234,7 +146,7 @@ func TestPartsStayWithTheFrame(t *testing.T) {
 	db := openTest(t, filepath.Join(t.TempDir(), "agent.ctx"), Options{WorkingSet: limit})
 	s := db.Scope("acme")
 	for i := range 30 {
-		must(s.Put(ctx, Artefact{ID: fmt.Sprint("policy-", i), Kind: KindChunk, Text: fmt.Sprint(i, " ", strings.Repeat(refundPage, 3))}))(t)
+		must(s.Put(ctx, Artefact{ID: fmt.Sprint("policy-", i), Kind: store.KindChunk, Text: fmt.Sprint(i, " ", strings.Repeat(refundPage, 3))}))(t)
 	}
 	look := func(topK int) *Assembly {
 		return must(s.Assemble(ctx, Query{Text: "refund limit", Budget: 330, TopK: topK}))(t)
@@ -281,7 +193,7 @@ func TestScratchHoldsNoPage(t *testing.T) {
 		for room == nil || cap(room.items) == 0 { // a pool may drop what it is given
 			require.NoError(t, large())
 			if err := call(); err != nil {
-				require.ErrorIs(t, err, ErrBudget)
+				require.ErrorIs(t, err, store.ErrBudget)
 			}
 			room, _ = db.scratches.Get().(*scratch)
 		}
@@ -353,7 +265,7 @@ func TestGCKeepsWhatIsPinned(t *testing.T) {
 	require.Equal(t, 1, rep.Dropped.Versions)
 	_, errs, err := db.table.load(ctx, store.Scopes{"acme"}, []store.PageKey{{Num: 1, Version: 1}}, nil)
 	require.NoError(t, err)
-	require.ErrorIs(t, errs[0], ErrGone, "the frame went with the page")
+	require.ErrorIs(t, errs[0], store.ErrGone, "the frame went with the page")
 	require.Equal(t, "acme:a#1@1", db.RefOf(ctx, 1))
 }
 
@@ -380,7 +292,7 @@ func TestOwnParts(t *testing.T) {
 			require.NoError(t, os.Chmod(part, mode))
 			reader, err := Open(path, Options{ReadOnly: true})
 			if mode&0o002 != 0 {
-				require.ErrorIs(t, err, ErrInvalid, part)
+				require.ErrorIs(t, err, store.ErrInvalid, part)
 				require.ErrorContains(t, err, "chmod go-w", part)
 			} else {
 				require.NoError(t, err, part)

@@ -30,7 +30,7 @@ type mver struct {
 	text    string
 	expires time.Time
 	deleted bool
-	prov    Provenance
+	prov    store.Provenance
 	serial  int // of the commit, in the place of an LSN
 	at      time.Time
 	page    int // of a single page: its number
@@ -115,9 +115,9 @@ func (m *model) get(scope, id string) (*mver, error) {
 	_, v := m.find(chainOf(scope), id)
 	switch {
 	case v == nil:
-		return nil, ErrNotFound
+		return nil, store.ErrNotFound
 	case m.expired(v):
-		return nil, ErrExpired
+		return nil, store.ErrExpired
 	}
 	return v, nil
 }
@@ -176,7 +176,7 @@ func (m *model) search(scope, word string) []string {
 	var out []string
 	for k, a := range m.arts {
 		v := a.live()
-		if v == nil || a.by != nil || m.expired(v) || v.prov < Tool || !slices.Contains(chainOf(scope), k.scope) {
+		if v == nil || a.by != nil || m.expired(v) || v.prov < store.Tool || !slices.Contains(chainOf(scope), k.scope) {
 			continue
 		}
 		if m.finds(k, word, map[mkey]bool{}) {
@@ -210,7 +210,7 @@ func (m *model) conflict(tx *mtx) bool {
 	return false
 }
 
-func (m *model) apply(tx *mtx, prov Provenance) {
+func (m *model) apply(tx *mtx, prov store.Provenance) {
 	m.serial++
 	for id, text := range tx.writes {
 		m.write(tx.scope, id, mver{text: text, prov: prov})
@@ -322,8 +322,8 @@ func (m *machine) draft(rt *rapid.T) string {
 
 func (m *machine) put(rt *rapid.T) {
 	scope, id := rapid.SampledFrom(modelScopes).Draw(rt, "scope"), rapid.SampledFrom(modelIDs).Draw(rt, "id")
-	v := mver{text: m.text(rt, id), prov: rapid.SampledFrom([]Provenance{Validated, Scratch, Chunk}).Draw(rt, "provenance")}
-	if old := m.art(scope, id).live(); old != nil && old.prov != HumanVerified && rapid.IntRange(0, 3).Draw(rt, "again") == 0 {
+	v := mver{text: m.text(rt, id), prov: rapid.SampledFrom([]store.Provenance{store.Validated, store.Scratch, store.Chunk}).Draw(rt, "provenance")}
+	if old := m.art(scope, id).live(); old != nil && old.prov != store.HumanVerified && rapid.IntRange(0, 3).Draw(rt, "again") == 0 {
 		v.text, v.prov = old.text, old.prov // the same words again, often a touch
 	}
 	a := Artefact{ID: id, Text: v.text, Provenance: v.prov}
@@ -346,7 +346,7 @@ func (m *machine) delete(rt *rapid.T) {
 	scope, id := rapid.SampledFrom(modelScopes).Draw(rt, "scope"), rapid.SampledFrom(modelIDs).Draw(rt, "id")
 	err := m.db.Scope(scope).Delete(ctx, id)
 	if m.art(scope, id).live() == nil {
-		require.ErrorIs(rt, err, ErrNotFound)
+		require.ErrorIs(rt, err, store.ErrNotFound)
 		return
 	}
 	require.NoError(rt, err)
@@ -371,7 +371,7 @@ func (m *machine) update(rt *rapid.T) {
 			if err := tx.Put(ctx, Artefact{ID: id, Text: strings.Fields(v.Text)[0] + " " + add}); err != nil {
 				return err
 			}
-		case errors.Is(err, ErrNotFound), errors.Is(err, ErrExpired):
+		case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrExpired):
 			if err := tx.Put(ctx, Artefact{ID: id, Text: add}); err != nil {
 				return err
 			}
@@ -389,7 +389,7 @@ func (m *machine) update(rt *rapid.T) {
 	}
 	require.NoError(rt, err)
 	m.serial++
-	m.write(scope, id, mver{text: text, prov: Validated})
+	m.write(scope, id, mver{text: text, prov: store.Validated})
 }
 
 func (m *machine) begin(rt *rapid.T) {
@@ -433,13 +433,13 @@ func (m *machine) txGet(rt *rapid.T) {
 	k, want := m.find(chain, id)
 	switch {
 	case want == nil:
-		require.ErrorIs(rt, err, ErrNotFound)
+		require.ErrorIs(rt, err, store.ErrNotFound)
 		if !x.drops[id] {
 			x.sawAt(id, 0)
 		}
 		return
 	case m.expired(want):
-		require.ErrorIs(rt, err, ErrExpired)
+		require.ErrorIs(rt, err, store.ErrExpired)
 		return
 	}
 	require.NoError(rt, err)
@@ -471,7 +471,7 @@ func (m *machine) txWrite(rt *rapid.T) {
 	err := tx.Delete(ctx, id)
 	there := m.art(x.scope, id).live() != nil
 	if !there && x.writes[id] == "" {
-		require.ErrorIs(rt, err, ErrNotFound)
+		require.ErrorIs(rt, err, store.ErrNotFound)
 		return
 	}
 	require.NoError(rt, err)
@@ -489,7 +489,7 @@ func (m *machine) commit(rt *rapid.T) {
 	m.open, m.txs = slices.Delete(m.open, i, i+1), slices.Delete(m.txs, i, i+1)
 	if rapid.IntRange(0, 4).Draw(rt, "rollback") == 0 {
 		require.NoError(rt, tx.Rollback())
-		require.ErrorIs(rt, tx.Commit(ctx, good), ErrTxnDone)
+		require.ErrorIs(rt, tx.Commit(ctx, good), store.ErrTxnDone)
 		return
 	}
 	v := rapid.SampledFrom([]Verdict{good, {Confidence: .7, By: "checker"}, {Confidence: .6, By: "checker"}, {Confidence: 1, By: "agent"}, {}}).Draw(rt, "verdict")
@@ -497,7 +497,7 @@ func (m *machine) commit(rt *rapid.T) {
 	reason := ""
 	switch {
 	case m.conflict(x):
-		require.ErrorIs(rt, err, ErrConflict)
+		require.ErrorIs(rt, err, store.ErrConflict)
 		return
 	case v.By == "":
 		reason = ReasonNoVerdict
@@ -506,14 +506,14 @@ func (m *machine) commit(rt *rapid.T) {
 	case v.Confidence < .7:
 		reason = ReasonLowConfidence
 	case m.stale(x):
-		reason = ReasonStaleContext
+		reason = store.ReasonStaleContext
 	}
 	if reason == "" {
 		require.NoError(rt, err)
-		m.apply(x, Validated)
+		m.apply(x, store.Validated)
 		return
 	}
-	var held *HeldError
+	var held *store.HeldError
 	require.ErrorAs(rt, err, &held)
 	require.Equal(rt, reason, held.Reason)
 	m.held[held.Batch] = x
@@ -543,15 +543,15 @@ func (m *machine) review(rt *rapid.T) {
 	_, err = m.db.Review().Approve(ctx, h.ID, a)
 	switch {
 	case m.conflict(x):
-		require.ErrorIs(rt, err, ErrConflict)
+		require.ErrorIs(rt, err, store.ErrConflict)
 		return
 	case m.stale(x) && !a.Stale:
-		require.ErrorIs(rt, err, ErrStaleContext)
+		require.ErrorIs(rt, err, store.ErrStaleContext)
 		return
 	}
 	require.NoError(rt, err)
 	delete(m.held, h.ID)
-	m.apply(x, map[bool]Provenance{true: HumanVerified, false: Validated}[a.HumanVerified])
+	m.apply(x, map[bool]store.Provenance{true: store.HumanVerified, false: store.Validated}[a.HumanVerified])
 }
 
 // gc runs gc and takes over what it dropped. What goes of the artefact of several pages, which versions may share, it is
@@ -665,11 +665,11 @@ func (m *machine) compareArtefact(rt *rapid.T, s *Scope, id string) {
 			old, err := s.Recall(ctx, Ref{Scope: scope, ID: id, Version: h.Version})
 			switch {
 			case want.deleted:
-				require.ErrorIs(rt, err, ErrNotFound)
+				require.ErrorIs(rt, err, store.ErrNotFound)
 			case want.gone:
-				require.ErrorIs(rt, err, ErrGone)
+				require.ErrorIs(rt, err, store.ErrGone)
 			case i == 0 && m.expired(&want):
-				require.ErrorIs(rt, err, ErrExpired)
+				require.ErrorIs(rt, err, store.ErrExpired)
 			default:
 				require.NoError(rt, err)
 				require.Equal(rt, want.text, old.Text)
@@ -677,7 +677,7 @@ func (m *machine) compareArtefact(rt *rapid.T, s *Scope, id string) {
 		}
 		return
 	}
-	require.ErrorIs(rt, err, ErrNotFound)
+	require.ErrorIs(rt, err, store.ErrNotFound)
 }
 
 func (m *machine) search(rt *rapid.T) {
@@ -747,16 +747,16 @@ func archiveOf(t testing.TB, db *DB, clk *clock, batch, checkpoint int) {
 	add := func(a Artefact) { puts = append(puts, func(tx *Txn) error { return tx.Put(ctx, a) }) }
 	start := clk.now()
 	at := func(i int) time.Time { return start.Add(-time.Duration(i) * 7 * time.Hour) }
-	add(Artefact{ID: "system", Kind: KindSystem, Text: "You answer questions about parcels.", CurrentAsOf: at(0)})
+	add(Artefact{ID: "system", Kind: store.KindSystem, Text: "You answer questions about parcels.", CurrentAsOf: at(0)})
 	for i := range 40 {
-		add(Artefact{ID: fmt.Sprint("doc-", i), Kind: KindChunk, Text: words(i, 10+i*3), CurrentAsOf: at(i), Tags: []string{"t"}})
+		add(Artefact{ID: fmt.Sprint("doc-", i), Kind: store.KindChunk, Text: words(i, 10+i*3), CurrentAsOf: at(i), Tags: []string{"t"}})
 		add(Artefact{ID: fmt.Sprint("fact-", i), Text: words(i+100, 12), CurrentAsOf: at(i + 3), Pinned: i == 7})
 	}
 	for i := range 24 {
 		add(Artefact{ID: fmt.Sprint("turn-", i), Role: []string{"user", "assistant"}[i%2], Group: "chat", Seq: int64(i), Text: words(i+200, 15), CurrentAsOf: at(24 - i)})
 	}
 	for i := range 12 { // some again, some gone, some replaced, some that will expire
-		add(Artefact{ID: fmt.Sprint("doc-", i), Kind: KindChunk, Text: words(i+300, 30), CurrentAsOf: at(i)})
+		add(Artefact{ID: fmt.Sprint("doc-", i), Kind: store.KindChunk, Text: words(i+300, 30), CurrentAsOf: at(i)})
 		add(Artefact{ID: fmt.Sprint("new-", i), Text: words(i+400, 14), Supersedes: []string{fmt.Sprint("fact-", i+20)}, CurrentAsOf: at(1)})
 		add(Artefact{ID: fmt.Sprint("brief-", i), Text: words(i+500, 14), ExpiresAt: start.Add(time.Duration(i-6) * time.Hour), CurrentAsOf: at(1)})
 	}
@@ -782,7 +782,7 @@ func archiveOf(t testing.TB, db *DB, clk *clock, batch, checkpoint int) {
 var determined = []Query{
 	{Text: words(3, 6), Budget: 1500, Reserve: 100},
 	{Text: words(203, 6), Budget: 900, Session: "chat"},
-	{Text: words(420, 8), Budget: 4000, Ladder: true, Preset: "START", Floor: Scratch},
+	{Text: words(420, 8), Budget: 4000, Ladder: true, Preset: "START", Floor: store.Scratch},
 	{Text: "", Budget: 700},
 }
 

@@ -64,8 +64,8 @@ func TestHealth(t *testing.T) {
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
 	require.ErrorIs(t, errOf(s.Health(ended, ops.HealthOptions{})), context.Canceled)
-	require.ErrorIs(t, errOf(s.Health(ctx, ops.HealthOptions{Examples: 100 + 1})), ErrInvalid)
-	require.ErrorIs(t, errOf(db.Scope("acme", Gated()).Health(ctx, ops.HealthOptions{})), ErrGated)
+	require.ErrorIs(t, errOf(s.Health(ctx, ops.HealthOptions{Examples: 100 + 1})), store.ErrInvalid)
+	require.ErrorIs(t, errOf(db.Scope("acme", Gated()).Health(ctx, ops.HealthOptions{})), store.ErrGated)
 }
 
 // Only a whole artefact repeats another: a page that two documents share makes neither worth deleting.
@@ -111,7 +111,7 @@ func TestHealthOfConversations(t *testing.T) {
 	}
 	put(t, s, Artefact{ID: "fact", Text: "something else"})
 	now.add(time.Hour)
-	must(s.Assemble(ctx, Query{Text: "nothing", Budget: 60, Kinds: []Kind{KindSystem}}))(t)
+	must(s.Assemble(ctx, Query{Text: "nothing", Budget: 60, Kinds: []store.Kind{store.KindSystem}}))(t)
 	r := must(s.Health(ctx, ops.HealthOptions{}))(t)
 	for _, f := range r.Findings {
 		if f.What == "never served" {
@@ -162,12 +162,12 @@ func TestHealthMakesFewCalls(t *testing.T) {
 func TestPutBeginsSession(t *testing.T) {
 	db := open(t, Options{})
 	s := db.Scope("acme/ann")
-	turn := Artefact{ID: "m1", Kind: KindMessage, Role: "user", Text: "which tea?", Group: "chat-1", Seq: 1}
+	turn := Artefact{ID: "m1", Kind: store.KindMessage, Role: "user", Text: "which tea?", Group: "chat-1", Seq: 1}
 	put(t, s, turn)
 	put(t, s, Artefact{ID: "f1", Text: "a fact in a group", Group: "notes"})
 	list := must(listing.Collect(s.Sessions(ctx)))(t)
 	require.Equal(t, []string{"chat-1"}, list)
-	put(t, s, Artefact{ID: "m2", Kind: KindMessage, Role: "assistant", Text: "green", Group: "chat-1", Seq: 2})
+	put(t, s, Artefact{ID: "m2", Kind: store.KindMessage, Role: "assistant", Text: "green", Group: "chat-1", Seq: 2})
 	must(s.Session("chat-1").Append(ctx, Turn{Role: "user", Text: "why?"}))(t)
 	require.NoError(t, s.Update(ctx, func(tx *Txn) error {
 		turn.ID, turn.Group = "m3", "chat-2"
@@ -184,9 +184,9 @@ func TestRaise(t *testing.T) {
 	db := open(t, Options{})
 	s := db.Scope("acme/ann")
 	for id, text := range map[string]string{"a1": "Ann likes tea in the morning", "a2": "tea is bought at the harbour every Friday", "b1": "the cupboard above the stove holds tea"} {
-		put(t, s, Artefact{ID: id, Kind: KindFact, Text: text, Provenance: Scratch, Tags: []string{id[:1]}, Meta: map[string]string{"k": id}})
+		put(t, s, Artefact{ID: id, Kind: store.KindFact, Text: text, Provenance: store.Scratch, Tags: []string{id[:1]}, Meta: map[string]string{"k": id}})
 	}
-	put(t, s, Artefact{ID: "m1", Kind: KindMessage, Role: "assistant", Text: "green tea", Group: "chat", Seq: 1})
+	put(t, s, Artefact{ID: "m1", Kind: store.KindMessage, Role: "assistant", Text: "green tea", Group: "chat", Seq: 1})
 	shown := func(opts ...ReadOption) (n int, below string) {
 		found := must(s.Search(ctx, "tea", 10, opts...))(t)
 		return len(found.Hits), found.Below()
@@ -194,18 +194,18 @@ func TestRaise(t *testing.T) {
 	n, below := shown()
 	require.Zero(t, n)
 	require.Contains(t, below, "matches below the provenance floor: 4")
-	n, below = shown(WithFloor(Scratch))
+	n, below = shown(WithFloor(store.Scratch))
 	require.Equal(t, 3, n, "the turn is found in its session only")
 	require.Empty(t, below)
 
-	r := Raise{To: Validated, By: "bob", Why: "read them", Where: Filter{TagsAll: []string{"a"}}, DryRun: true}
+	r := Raise{To: store.Validated, By: "bob", Why: "read them", Where: Filter{TagsAll: []string{"a"}}, DryRun: true}
 	require.Len(t, must(db.Admin().Raise(ctx, "acme/ann", r))(t).Refs, 2)
 	n, _ = shown()
 	require.Zero(t, n, "a dry run writes nothing")
 	r.DryRun = false
 	require.Len(t, must(db.Admin().Raise(ctx, "acme/ann", r))(t).Refs, 2)
 	v := get(t, s, "a1")
-	require.Equal(t, Validated, v.Provenance)
+	require.Equal(t, store.Validated, v.Provenance)
 	require.Equal(t, map[string]string{"k": "a1"}, v.Meta, "everything else is as it was")
 	var last manifest.Record
 	require.NoError(t, store.EachRecord(ctx, db.Manifests(), 0, dbtest.SizeOf(db.Manifests()), false, func(r *manifest.Record) error {
@@ -220,11 +220,11 @@ func TestRaise(t *testing.T) {
 	require.Equal(t, 2, n)
 	require.Contains(t, below, ": 2")
 
-	must(db.Admin().Raise(ctx, "acme/ann", Raise{To: HumanVerified, By: "bob", IDs: []string{"m1"}}))(t)
+	must(db.Admin().Raise(ctx, "acme/ann", Raise{To: store.HumanVerified, By: "bob", IDs: []string{"m1"}}))(t)
 	require.Len(t, must(listing.Collect(s.Session("chat").Turns(ctx, 0)))(t), 1, "a raised turn stays in its session")
-	require.ErrorIs(t, errOf(db.Admin().Raise(ctx, "acme/ann", Raise{To: Validated, By: "bob", IDs: []string{"none"}})), ErrNotFound)
-	for _, bad := range []Raise{{To: Validated}, {To: Scratch, By: "bob"}, {By: "bob"}} {
-		require.ErrorIs(t, errOf(db.Admin().Raise(ctx, "acme/ann", bad)), ErrInvalid)
+	require.ErrorIs(t, errOf(db.Admin().Raise(ctx, "acme/ann", Raise{To: store.Validated, By: "bob", IDs: []string{"none"}})), store.ErrNotFound)
+	for _, bad := range []Raise{{To: store.Validated}, {To: store.Scratch, By: "bob"}, {By: "bob"}} {
+		require.ErrorIs(t, errOf(db.Admin().Raise(ctx, "acme/ann", bad)), store.ErrInvalid)
 	}
 }
 

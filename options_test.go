@@ -57,13 +57,13 @@ func TestArtefactLimits(t *testing.T) {
 		"text": {store.MaxText, func(n int) Artefact { return Artefact{ID: "a", Text: x(n)} }, "text"},
 		"meta": {store.MaxMeta, func(n int) Artefact { return Artefact{ID: "a", Text: "t", Meta: map[string]string{"k": x(n - 1)}} }, "meta"},
 		"parts": {store.MaxParts, func(n int) Artefact {
-			return Artefact{ID: "a", Parts: several(n, func(int) Part { return Part{Type: "text", Text: "t"} })}
+			return Artefact{ID: "a", Parts: several(n, func(int) store.Part { return store.Part{Type: "text", Text: "t"} })}
 		}, "parts"},
 		"tool_calls": {store.MaxToolCalls, func(n int) Artefact {
-			return Artefact{ID: "a", Text: "t", ToolCalls: several(n, func(i int) ToolCall { return ToolCall{ID: fmt.Sprint(i), Name: "f"} })}
+			return Artefact{ID: "a", Text: "t", ToolCalls: several(n, func(i int) store.ToolCall { return store.ToolCall{ID: fmt.Sprint(i), Name: "f"} })}
 		}, "tool_calls"},
 		"tool bytes": {store.MaxToolBytes, func(n int) Artefact {
-			return Artefact{ID: "a", Text: "t", ToolCalls: []ToolCall{{ID: "i", Name: "f", Arguments: x(n - 2)}}}
+			return Artefact{ID: "a", Text: "t", ToolCalls: []store.ToolCall{{ID: "i", Name: "f", Arguments: x(n - 2)}}}
 		}, "tool_calls"},
 		"derived_from": {store.MaxLineage, func(n int) Artefact {
 			return Artefact{ID: "a", Text: "t", DerivedFrom: several(n, func(int) Ref { return Ref{ID: "parent"} })}
@@ -90,7 +90,7 @@ func TestArtefactLimits(t *testing.T) {
 			_, err := s.Put(ctx, c.of(c.at+1))
 			var bad *store.InvalidError
 			require.ErrorAs(t, err, &bad)
-			require.ErrorIs(t, err, ErrInvalid)
+			require.ErrorIs(t, err, store.ErrInvalid)
 			require.Equal(t, c.say, bad.Field)
 			require.NotEmpty(t, bad.Expected)
 			require.Less(t, len(err.Error()), 400, "an error does not repeat the input")
@@ -115,10 +115,10 @@ func TestArtefactIsRefused(t *testing.T) {
 		"NUL in id":             {ID: "a\x00", Text: "t"},
 		"id not UTF-8":          {ID: "\xff", Text: "t"},
 		"text not UTF-8":        {ID: "a", Text: "t\xff"},
-		"part not UTF-8":        {ID: "a", Parts: []Part{{Type: "text", Text: "\xff"}}},
-		"part url not UTF-8":    {ID: "a", Parts: []Part{{Type: "image", URL: "\xff"}}},
-		"call not UTF-8":        {ID: "a", ToolCalls: []ToolCall{{ID: "i", Name: "f", Arguments: "\xff"}}},
-		"call name not UTF-8":   {ID: "a", ToolCalls: []ToolCall{{ID: "i", Name: "\xff"}}},
+		"part not UTF-8":        {ID: "a", Parts: []store.Part{{Type: "text", Text: "\xff"}}},
+		"part url not UTF-8":    {ID: "a", Parts: []store.Part{{Type: "image", URL: "\xff"}}},
+		"call not UTF-8":        {ID: "a", ToolCalls: []store.ToolCall{{ID: "i", Name: "f", Arguments: "\xff"}}},
+		"call name not UTF-8":   {ID: "a", ToolCalls: []store.ToolCall{{ID: "i", Name: "\xff"}}},
 		"meta not UTF-8":        {ID: "a", Meta: map[string]string{"k": "\xff"}},
 		"meta key not UTF-8":    {ID: "a", Meta: map[string]string{"\xff": "v"}},
 		"source not UTF-8":      {ID: "a", Text: "t", Source: "file:/\xff"},
@@ -132,7 +132,7 @@ func TestArtefactIsRefused(t *testing.T) {
 		"relevance NaN":         {ID: "a", Text: "t", Relevance: f(math.NaN())},
 		"relevance above":       {ID: "a", Text: "t", Relevance: f(math.Nextafter(1, 2))},
 		"relevance below":       {ID: "a", Text: "t", Relevance: f(-.001)},
-		"text and parts":        {ID: "a", Text: "t", Parts: []Part{{Type: "text"}}},
+		"text and parts":        {ID: "a", Text: "t", Parts: []store.Part{{Type: "text"}}},
 		"supersedes itself":     {ID: "a", Text: "t", Supersedes: []string{"a"}},
 		"supersedes nothing":    {ID: "a", Text: "t", Supersedes: []string{""}},
 		"unknown scheme":        {ID: "a", Text: "t", Source: "ftp:x"},
@@ -140,16 +140,16 @@ func TestArtefactIsRefused(t *testing.T) {
 		"group with a control":  {ID: "a", Text: "t", Group: "\x00a"},
 		"tag with a line break": {ID: "a", Text: "t", Tags: []string{"a\nb"}},
 	} {
-		require.ErrorIs(t, errOf(s.Put(ctx, a)), ErrInvalid, name)
-		require.ErrorIs(t, errOf(db.Admin().PutVerified(ctx, "acme", "anna", a)), ErrInvalid, name)
+		require.ErrorIs(t, errOf(s.Put(ctx, a)), store.ErrInvalid, name)
+		require.ErrorIs(t, errOf(db.Admin().PutVerified(ctx, "acme", "anna", a)), store.ErrInvalid, name)
 		tx := begin(t, s)
-		require.ErrorIs(t, tx.Put(ctx, a), ErrInvalid, name)
+		require.ErrorIs(t, tx.Put(ctx, a), store.ErrInvalid, name)
 	}
-	require.ErrorIs(t, errOf(s.Get(ctx, "a")), ErrNotFound, "nothing of it was kept")
+	require.ErrorIs(t, errOf(s.Get(ctx, "a")), store.ErrNotFound, "nothing of it was kept")
 	for _, r := range []float64{0, 1, math.Copysign(0, -1)} {
 		put(t, s, Artefact{ID: "a", Text: "t", Relevance: f(r)})
 	}
-	require.ErrorIs(t, errOf(s.Put(ctx, Artefact{ID: "a", Text: ""})), ErrInvalid, "a text without words is never found")
+	require.ErrorIs(t, errOf(s.Put(ctx, Artefact{ID: "a", Text: ""})), store.ErrInvalid, "a text without words is never found")
 	require.Equal(t, "t", get(t, s, "a").Text)
 }
 
@@ -165,23 +165,23 @@ func TestQueryLimits(t *testing.T) {
 		"top k":           {Budget: 100, TopK: MaxTopK + 1},
 		"top k below":     {Budget: 100, TopK: -1},
 		"floor":           {Budget: 100, Floor: 9},
-		"kind":            {Budget: 100, Kinds: []Kind{KindFact, 99}},
-		"kind auto":       {Budget: 100, Kinds: []Kind{KindAuto}},
+		"kind":            {Budget: 100, Kinds: []store.Kind{store.KindFact, 99}},
+		"kind auto":       {Budget: 100, Kinds: []store.Kind{store.KindAuto}},
 		"preset":          {Budget: 100, Preset: "stop"},
 		"trace":           {Budget: 100, Trace: "mine"},
 	} {
-		require.ErrorIs(t, errOf(s.Assemble(ctx, q)), ErrInvalid, name)
+		require.ErrorIs(t, errOf(s.Assemble(ctx, q)), store.ErrInvalid, name)
 	}
 	for name, q := range map[string]Query{
-		"largest":     {Budget: math.MaxInt, Reserve: math.MaxInt - 4000, TopK: MaxTopK, Text: strings.Repeat("x", 64<<10), Floor: HumanVerified, Ladder: true},
+		"largest":     {Budget: math.MaxInt, Reserve: math.MaxInt - 4000, TopK: MaxTopK, Text: strings.Repeat("x", 64<<10), Floor: store.HumanVerified, Ladder: true},
 		"huge budget": {Budget: math.MaxInt, Text: "words"},
 		"long text":   {Budget: 4000, Text: strings.Repeat("x", 64<<10+1)},
-		"all kinds":   {Budget: 1000, Kinds: []Kind{KindSystem, KindFact, KindChunk, KindMessage, KindTool, KindScratch, KindSummary}},
+		"all kinds":   {Budget: 1000, Kinds: []store.Kind{store.KindSystem, store.KindFact, store.KindChunk, store.KindMessage, store.KindTool, store.KindScratch, store.KindSummary}},
 	} {
 		require.NoError(t, errOf(s.Assemble(ctx, q)), name)
 	}
 	for _, limit := range []int{-1, MaxTopK + 1} {
-		require.ErrorIs(t, errOf(s.Search(ctx, "words", limit)), ErrInvalid)
+		require.ErrorIs(t, errOf(s.Search(ctx, "words", limit)), store.ErrInvalid)
 	}
 	must(s.Search(ctx, strings.Repeat("x", 64<<10+1), 1))(t)
 	require.Len(t, must(hitsOf(s.Search(ctx, "words", MaxTopK)))(t), 1)
@@ -202,12 +202,12 @@ func TestOptionLimits(t *testing.T) {
 		"source timeout": {SourceTimeout: -1},
 		"lock timeout":   {LockTimeout: -1},
 	} {
-		require.ErrorIs(t, errOf(Open(filepath.Join(dir, "x"), o)), ErrInvalid, name)
+		require.ErrorIs(t, errOf(Open(filepath.Join(dir, "x"), o)), store.ErrInvalid, name)
 	}
 	_, err := Open(filepath.Join(dir, "x"), Options{Gate: 2, PageTokens: 1, LockTimeout: -1})
 	require.Equal(t, 3, strings.Count(err.Error(), "expected"), "all faults of a configuration at once: %v", err)
-	require.ErrorIs(t, errOf(Open(filepath.Join(dir, "x"), Options{MustExist: true})), ErrNotExist)
-	require.ErrorIs(t, errOf(Open(filepath.Join(dir, "x"), Options{ReadOnly: true})), ErrNotExist)
+	require.ErrorIs(t, errOf(Open(filepath.Join(dir, "x"), Options{MustExist: true})), store.ErrNotExist)
+	require.ErrorIs(t, errOf(Open(filepath.Join(dir, "x"), Options{ReadOnly: true})), store.ErrNotExist)
 	require.Error(t, errOf(Open(filepath.Join(dir, "none", "x"), Options{})))
 	require.Empty(t, must(filepath.Glob(filepath.Join(dir, "*")))(t), "a refused open leaves nothing behind")
 	for _, o := range []Options{{Gate: 1}, {Gate: GateOff}, {PageTokens: 16}, {PageTokens: store.MaxPageTokens}, {WorkingSet: math.MaxInt64}} {
@@ -247,7 +247,7 @@ func TestClosed(t *testing.T) {
 		} {
 			err := call()
 			require.Error(t, err, what)
-			require.True(t, errors.Is(err, ErrClosed) || ro && errors.Is(err, ErrReadOnly), "%s: %v", what, err)
+			require.True(t, errors.Is(err, store.ErrClosed) || ro && errors.Is(err, store.ErrReadOnly), "%s: %v", what, err)
 		}
 	}
 }
@@ -274,8 +274,8 @@ func TestManyPagesOfOneArtefact(t *testing.T) {
 		require.Greater(t, len(v.Pages), 700)
 	})
 	err := tx.Commit(ctx, Verdict{Confidence: .1, By: "checker"})
-	require.ErrorIs(t, err, ErrHeld)
-	var held *HeldError
+	require.ErrorIs(t, err, store.ErrHeld)
+	var held *store.HeldError
 	require.ErrorAs(t, err, &held)
 	grown("shown as held", 100, func() {
 		require.Len(t, must(db.Review().Show(ctx, held.Batch))(t).Writes[0].Text, size)
@@ -317,7 +317,7 @@ func TestReadOnlyMakesNoFile(t *testing.T) {
 	ro := must(Open(to, Options{ReadOnly: true}))(t)
 	get(t, ro.Scope("acme"), "a")
 	require.Equal(t, before, files())
-	require.ErrorIs(t, errOf(Open(to, Options{})), ErrLocked)
+	require.ErrorIs(t, errOf(Open(to, Options{})), store.ErrLocked)
 	require.NoError(t, ro.Close())
 }
 
@@ -328,11 +328,11 @@ func TestMissingFileRoots(t *testing.T) {
 	for name, root := range map[string]string{"missing": filepath.Join(dir, "none"), "no directory": file, "no name": ""} {
 		path := filepath.Join(t.TempDir(), "agent.ctx")
 		_, err := Open(path, Options{FileRoots: []string{dir, root}})
-		require.ErrorIs(t, err, ErrInvalid, name)
+		require.ErrorIs(t, err, store.ErrInvalid, name)
 		require.Contains(t, err.Error(), "a directory", name)
 		db, err := Open(path, Options{FileRoots: []string{dir}})
 		require.NoError(t, err, "the failed open let go of the file")
-		require.ErrorIs(t, db.Admin().AddFileRoot(ctx, root), ErrInvalid, name)
+		require.ErrorIs(t, db.Admin().AddFileRoot(ctx, root), store.ErrInvalid, name)
 		require.Empty(t, must(db.Admin().FileRoots(ctx))(t))
 		require.NoError(t, db.Close())
 	}
@@ -358,7 +358,7 @@ func TestAuditOfAClosedDatabase(t *testing.T) {
 		"verify": one(a.Verify(ctx, nil, nil)), "why": one(db.Why(ctx, "01M8ACCQ45MK2DHG4K854PVE35", ref)),
 	} {
 		if err != nil || name == "records" { // what is in memory may still be told
-			require.ErrorIs(t, err, ErrClosed, name)
+			require.ErrorIs(t, err, store.ErrClosed, name)
 		}
 	}
 }

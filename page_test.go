@@ -58,7 +58,7 @@ func TestPagesOfAText(t *testing.T) {
 
 	put(t, s, Artefact{ID: "manual", Text: strings.Join(text[:4], ""), Meta: map[string]string{"of": "one"}})
 	require.Len(t, get(t, s, "manual").Pages, 4)
-	require.ErrorIs(t, errOf(s.Recall(ctx, Ref{ID: "manual", Page: 6})), ErrNotFound)
+	require.ErrorIs(t, errOf(s.Recall(ctx, Ref{ID: "manual", Page: 6})), store.ErrNotFound)
 	require.Equal(t, text[5], must(s.Recall(ctx, Ref{ID: "manual", Page: 6, Version: 2}))(t).Text)
 
 	put(t, s, Artefact{ID: "manual", Text: strings.Join(text[:4], ""), Meta: map[string]string{"of": "two"}})
@@ -67,7 +67,7 @@ func TestPagesOfAText(t *testing.T) {
 	for i, p := range v.Pages {
 		require.Less(t, p.Ref.Version, uint32(3), "the head alone changed, not page %d", i+1)
 	}
-	for _, a := range []Artefact{{ID: "m", Role: "user"}, {ID: "f"}, {ID: "r", Kind: KindTool}} {
+	for _, a := range []Artefact{{ID: "m", Role: "user"}, {ID: "f"}, {ID: "r", Kind: store.KindTool}} {
 		a.Text = words(1, 20)
 		put(t, s, a)
 		require.Len(t, get(t, s, a.ID).Pages, 1, "what fits stays one page")
@@ -120,7 +120,7 @@ func TestTextOfOneByte(t *testing.T) {
 // What a caller holds of an artefact is his: changing it changes nothing.
 func TestFieldsAreCopies(t *testing.T) {
 	a := Artefact{
-		ID: "turn", Kind: KindMessage, Role: "assistant", Parts: []Part{{Type: "text", Text: "see this"}}, ToolCalls: []ToolCall{{ID: "c1", Type: "function", Name: "look"}},
+		ID: "turn", Kind: store.KindMessage, Role: "assistant", Parts: []store.Part{{Type: "text", Text: "see this"}}, ToolCalls: []store.ToolCall{{ID: "c1", Type: "function", Name: "look"}},
 		Supersedes: []string{"other"}, Tags: []string{"b", "a"}, Meta: map[string]string{"k": "v"},
 	}
 	s := open(t, Options{}).Scope("acme")
@@ -169,7 +169,7 @@ func TestExpiry(t *testing.T) {
 	put(t, s, Artefact{ID: "by time", Text: "zebra one", ExpiresAt: at})
 	put(t, s, Artefact{ID: "by ttl", Text: "zebra two", TTL: time.Hour})
 	put(t, s, Artefact{ID: "pinned", Text: "zebra three", TTL: time.Hour, Pinned: true})
-	put(t, s, Artefact{ID: "system", Kind: KindSystem, Text: "zebra four", TTL: time.Hour})
+	put(t, s, Artefact{ID: "system", Kind: store.KindSystem, Text: "zebra four", TTL: time.Hour})
 	put(t, s, Artefact{ID: "never", Text: "zebra five"})
 	must(db.Admin().PutVerified(ctx, "acme", "anna", Artefact{ID: "verified", Text: "zebra six", TTL: time.Hour}))(t)
 	require.True(t, get(t, s, "by ttl").ExpiresAt.Equal(at))
@@ -186,15 +186,15 @@ func TestExpiry(t *testing.T) {
 	require.Equal(t, "expired", a.Manifest.Excluded[0].Reason)
 	require.Equal(t, 5, a.Manifest.Excluded[0].Count)
 	for _, id := range []string{"by time", "by ttl", "pinned", "system", "verified"} {
-		require.ErrorIs(t, errOf(s.Get(ctx, id)), ErrExpired, id)
-		require.ErrorIs(t, errOf(s.Get(ctx, id, ServeStale(), WithCheck(CheckNever))), ErrExpired, id)
-		require.ErrorIs(t, errOf(s.Recall(ctx, Ref{ID: id})), ErrExpired, id)
+		require.ErrorIs(t, errOf(s.Get(ctx, id)), store.ErrExpired, id)
+		require.ErrorIs(t, errOf(s.Get(ctx, id, ServeStale(), WithCheck(CheckNever))), store.ErrExpired, id)
+		require.ErrorIs(t, errOf(s.Recall(ctx, Ref{ID: id})), store.ErrExpired, id)
 		require.Equal(t, []string{"expired"}, left(a, id))
 	}
 	var out strings.Builder
 	require.Equal(t, 1, must(s.Export(ctx, &out))(t))
 	old, err := s.Recall(ctx, Ref{ID: "by time", Version: 1})
-	require.ErrorIs(t, err, ErrExpired, "%v", old)
+	require.ErrorIs(t, err, store.ErrExpired, "%v", old)
 	put(t, s, Artefact{ID: "by time", Text: "zebra again"})
 	old, err = s.Recall(ctx, Ref{ID: "by time", Version: 1})
 	require.NoError(t, err, "history is history")
@@ -233,16 +233,16 @@ func TestTouch(t *testing.T) {
 func TestLineage(t *testing.T) {
 	db := open(t, Options{})
 	org, s := db.Scope("acme"), db.Scope("acme/agent")
-	put(t, org, Artefact{ID: "chunk", Kind: KindChunk, Text: "zebra chunk"})
-	put(t, s, Artefact{ID: "tool", Kind: KindTool, Text: "zebra tool"})
-	put(t, s, Artefact{ID: "note", Kind: KindScratch, Text: "zebra note"})
+	put(t, org, Artefact{ID: "chunk", Kind: store.KindChunk, Text: "zebra chunk"})
+	put(t, s, Artefact{ID: "tool", Kind: store.KindTool, Text: "zebra tool"})
+	put(t, s, Artefact{ID: "note", Kind: store.KindScratch, Text: "zebra note"})
 	for name, c := range map[string]struct {
 		parents []string
-		want    Provenance
+		want    store.Provenance
 	}{
-		"none": {nil, Chunk}, "chunk": {[]string{"chunk"}, Chunk}, "tool": {[]string{"chunk", "tool"}, Tool}, "note": {[]string{"note", "chunk"}, Scratch},
+		"none": {nil, store.Chunk}, "chunk": {[]string{"chunk"}, store.Chunk}, "tool": {[]string{"chunk", "tool"}, store.Tool}, "note": {[]string{"note", "chunk"}, store.Scratch},
 	} {
-		a := Artefact{ID: "sum of " + name, Kind: KindSummary, Provenance: Chunk, Text: "summary " + name}
+		a := Artefact{ID: "sum of " + name, Kind: store.KindSummary, Provenance: store.Chunk, Text: "summary " + name}
 		for _, p := range c.parents {
 			a.DerivedFrom = append(a.DerivedFrom, Ref{ID: p})
 		}
@@ -254,11 +254,11 @@ func TestLineage(t *testing.T) {
 			require.NotEmpty(t, r.Scope)
 		}
 	}
-	put(t, org, Artefact{ID: "chunk", Kind: KindChunk, Text: "zebra chunk", Tags: []string{"only the head"}})
+	put(t, org, Artefact{ID: "chunk", Kind: store.KindChunk, Text: "zebra chunk", Tags: []string{"only the head"}})
 	get(t, s, "sum of chunk")
-	put(t, org, Artefact{ID: "chunk", Kind: KindChunk, Text: "zebra changed"})
+	put(t, org, Artefact{ID: "chunk", Kind: store.KindChunk, Text: "zebra changed"})
 	for _, id := range []string{"sum of chunk", "sum of tool", "sum of note"} {
-		require.ErrorIs(t, errOf(s.Get(ctx, id)), ErrDirty, id)
+		require.ErrorIs(t, errOf(s.Get(ctx, id)), store.ErrDirty, id)
 	}
 	a := assemble(t, s, Query{Text: "summary"})
 	require.Contains(t, ids(a), "sum of none")
@@ -266,14 +266,14 @@ func TestLineage(t *testing.T) {
 	require.Contains(t, left(a, "sum of tool")[0], "derived from")
 	require.True(t, get(t, s, "sum of chunk", ServeStale()).Stale)
 	require.NoError(t, s.Delete(ctx, "tool"))
-	require.ErrorIs(t, errOf(s.Get(ctx, "sum of tool")), ErrDirty)
+	require.ErrorIs(t, errOf(s.Get(ctx, "sum of tool")), store.ErrDirty)
 
 	put(t, db.Scope("acme/other"), Artefact{ID: "hidden", Text: "hidden"})
 	for _, parent := range []Ref{{ID: "none"}, {Scope: "acme/other", ID: "hidden"}, {ID: "chunk", Version: 9}, {ID: "chunk", Page: 7}} {
-		require.ErrorIs(t, errOf(s.Put(ctx, Artefact{ID: "x", Text: "x", DerivedFrom: []Ref{parent}})), ErrNotFound, parent)
+		require.ErrorIs(t, errOf(s.Put(ctx, Artefact{ID: "x", Text: "x", DerivedFrom: []Ref{parent}})), store.ErrNotFound, parent)
 	}
 	old := put(t, s, Artefact{ID: "of the old", Text: "x", DerivedFrom: []Ref{{Scope: "acme", ID: "chunk", Version: 1}}})
-	require.ErrorIs(t, errOf(s.Recall(ctx, Ref{ID: old.ID})), ErrDirty, "what it was made from is not current")
+	require.ErrorIs(t, errOf(s.Recall(ctx, Ref{ID: old.ID})), store.ErrDirty, "what it was made from is not current")
 }
 
 // A derived page goes with the end of its parent, and when something else supersedes its parent; not when it does so
@@ -283,26 +283,26 @@ func TestLineageEnds(t *testing.T) {
 	db := open(t, Options{Clock: clk.now})
 	s := db.Scope("acme")
 	put(t, s, Artefact{ID: "offer", Text: "zebra offer", TTL: time.Hour})
-	put(t, s, Artefact{ID: "of the offer", Text: "summary zebra", Kind: KindSummary, DerivedFrom: []Ref{{ID: "offer"}}})
+	put(t, s, Artefact{ID: "of the offer", Text: "summary zebra", Kind: store.KindSummary, DerivedFrom: []Ref{{ID: "offer"}}})
 	put(t, s, Artefact{ID: "limit 1", Text: "zebra limit"})
-	put(t, s, Artefact{ID: "of the limit", Text: "summary limit", Kind: KindSummary, DerivedFrom: []Ref{{ID: "limit 1"}}})
+	put(t, s, Artefact{ID: "of the limit", Text: "summary limit", Kind: store.KindSummary, DerivedFrom: []Ref{{ID: "limit 1"}}})
 	put(t, s, Artefact{ID: "chat 1", Text: "zebra chat"})
-	put(t, s, Artefact{ID: "rolled", Text: "summary chat", Kind: KindSummary, DerivedFrom: []Ref{{ID: "chat 1"}}, Supersedes: []string{"chat 1"}})
+	put(t, s, Artefact{ID: "rolled", Text: "summary chat", Kind: store.KindSummary, DerivedFrom: []Ref{{ID: "chat 1"}}, Supersedes: []string{"chat 1"}})
 	for _, id := range []string{"of the offer", "of the limit", "rolled"} {
 		get(t, s, id)
 	}
 	sub := db.Scope("acme/agent") // its own artefact of that name is another
 	put(t, sub, Artefact{ID: "limit 1", Text: "theirs"})
-	put(t, sub, Artefact{ID: "of theirs", Text: "summary of theirs", Kind: KindSummary, DerivedFrom: []Ref{{Scope: "acme", ID: "limit 1"}}, Supersedes: []string{"limit 1"}})
+	put(t, sub, Artefact{ID: "of theirs", Text: "summary of theirs", Kind: store.KindSummary, DerivedFrom: []Ref{{Scope: "acme", ID: "limit 1"}}, Supersedes: []string{"limit 1"}})
 	get(t, sub, "of theirs")
 	put(t, s, Artefact{ID: "limit 2", Text: "zebra limit changed", Supersedes: []string{"limit 1"}})
 	_, err := sub.Get(ctx, "of theirs")
-	require.ErrorIs(t, err, ErrDirty)
+	require.ErrorIs(t, err, store.ErrDirty)
 	require.ErrorContains(t, err, "supersedes")
 	clk.add(time.Hour)
 	for id, why := range map[string]string{"of the offer": "expired", "of the limit": "supersedes"} {
 		_, err := s.Get(ctx, id)
-		require.ErrorIs(t, err, ErrDirty, id)
+		require.ErrorIs(t, err, store.ErrDirty, id)
 		require.ErrorContains(t, err, why)
 	}
 	a := assemble(t, s, Query{Text: "summary"})
@@ -337,7 +337,7 @@ func TestPastStands(t *testing.T) {
 			switch kind := rng.IntN(8); kind {
 			case 0:
 				if err := db.Scope("acme").Delete(ctx, a.ID); err != nil {
-					require.ErrorIs(t, err, ErrNotFound)
+					require.ErrorIs(t, err, store.ErrNotFound)
 				}
 			case 1:
 				must(db.Admin().Checkpoint(ctx))(t)
@@ -367,12 +367,12 @@ func TestLineageEndsUnasked(t *testing.T) {
 	s := db.Scope("acme")
 	m.set("k", "zebra offer")
 	put(t, s, Artefact{ID: "offer", Source: "memo:k", TTL: time.Hour})
-	put(t, s, Artefact{ID: "of the offer", Text: "summary zebra", Kind: KindSummary, DerivedFrom: []Ref{{ID: "offer"}}})
+	put(t, s, Artefact{ID: "of the offer", Text: "summary zebra", Kind: store.KindSummary, DerivedFrom: []Ref{{ID: "offer"}}})
 	m.set("k", "zebra offer, another")
 	clk.add(time.Hour)
 	probes, fetches := m.probes.Load(), m.fetches.Load()
 	_, err := s.Get(ctx, "of the offer")
-	require.ErrorIs(t, err, ErrDirty)
+	require.ErrorIs(t, err, store.ErrDirty)
 	require.ErrorContains(t, err, "expired")
 	require.Equal(t, []int64{probes, fetches}, []int64{m.probes.Load(), m.fetches.Load()})
 }
@@ -391,7 +391,7 @@ func TestSupersession(t *testing.T) {
 		return hitIDs(hits)
 	}
 	steps := []func(){func() {}, func() { require.NoError(t, errOf(db.Admin().Checkpoint(ctx))) }, func() { db = reopen(t, db, opts) }}
-	put(t, scope(), Artefact{ID: "third", Kind: KindChunk, Text: "violin"})
+	put(t, scope(), Artefact{ID: "third", Kind: store.KindChunk, Text: "violin"})
 	put(t, scope(), Artefact{ID: "old", Text: "zebra limit"})
 	put(t, scope(), Artefact{ID: "gone", Text: "nothing alike"})
 	require.NoError(t, scope().Delete(ctx, "gone"))
@@ -455,14 +455,14 @@ func TestSupersession(t *testing.T) {
 		tx := begin(t, scope())
 		require.NoError(t, tx.Put(ctx, Artefact{ID: "b", Text: "giraffe two", Supersedes: []string{"a"}}))
 		require.NoError(t, tx.Put(ctx, Artefact{ID: "c", Text: "other", Supersedes: []string{"b"}}))
-		require.ErrorIs(t, tx.Put(ctx, Artefact{ID: "a", Text: "giraffe one", Supersedes: []string{by}}), ErrInvalid)
+		require.ErrorIs(t, tx.Put(ctx, Artefact{ID: "a", Text: "giraffe one", Supersedes: []string{by}}), store.ErrInvalid)
 		require.NoError(t, tx.Rollback())
 	}
 	for _, step := range steps {
 		step()
 		require.Equal(t, []string{"b"}, found("giraffe"))
 	}
-	require.ErrorIs(t, errOf(db.Scope("acme/agent").Put(ctx, Artefact{ID: "child", Text: "of the child", Supersedes: []string{"old"}})), ErrNotFound)
+	require.ErrorIs(t, errOf(db.Scope("acme/agent").Put(ctx, Artefact{ID: "child", Text: "of the child", Supersedes: []string{"old"}})), store.ErrNotFound)
 	put(t, db.Scope("acme/agent"), Artefact{ID: "old", Text: "of the child itself"})
 	put(t, db.Scope("acme/agent"), Artefact{ID: "child", Text: "of the child", Supersedes: []string{"old"}})
 	require.Equal(t, one, found("zebra"), "from below nothing is replaced")
@@ -477,12 +477,12 @@ func TestGroups(t *testing.T) {
 	for i, text := range texts {
 		a := Artefact{ID: fmt.Sprint("turn-", i), Role: "user", Group: "chat", Seq: int64(i), Text: text}
 		if i == 4 {
-			a.Provenance = Scratch
+			a.Provenance = store.Scratch
 		}
 		put(t, s, a)
 	}
 	for i := range 30 {
-		put(t, s, Artefact{ID: fmt.Sprint("filler-", i), Kind: KindChunk, Text: words(i, 12)})
+		put(t, s, Artefact{ID: fmt.Sprint("filler-", i), Kind: store.KindChunk, Text: words(i, 12)})
 	}
 	near := func() []string {
 		return hitIDs(must(hitsOf(s.Search(ctx, "zebra", 3)))(t))
@@ -637,13 +637,13 @@ func TestSupersedesOfNothing(t *testing.T) {
 	put(t, parent, Artefact{ID: "theirs", Text: "of the parent"})
 	for _, id := range []string{"never", "theirs"} {
 		_, err := s.Put(ctx, Artefact{ID: "new", Text: "instead", Supersedes: []string{id}})
-		require.ErrorIs(t, err, ErrInvalid)
-		require.ErrorIs(t, err, ErrNotFound)
+		require.ErrorIs(t, err, store.ErrInvalid)
+		require.ErrorIs(t, err, store.ErrNotFound)
 		require.Contains(t, err.Error(), "put them first")
-		require.ErrorIs(t, errOf(db.Admin().PutVerified(ctx, "acme/agent", "ann", Artefact{ID: "new", Text: "instead", Supersedes: []string{id}})), ErrInvalid)
+		require.ErrorIs(t, errOf(db.Admin().PutVerified(ctx, "acme/agent", "ann", Artefact{ID: "new", Text: "instead", Supersedes: []string{id}})), store.ErrInvalid)
 		tx := begin(t, s)
 		require.NoError(t, tx.Put(ctx, Artefact{ID: "new", Text: "instead", Supersedes: []string{id}}), "it may be put later")
-		require.ErrorIs(t, tx.Commit(ctx, good), ErrInvalid)
+		require.ErrorIs(t, tx.Commit(ctx, good), store.ErrInvalid)
 		require.NoError(t, tx.Rollback())
 	}
 	require.NoError(t, s.Update(ctx, func(tx *Txn) error {
@@ -671,14 +671,14 @@ func TestRefText(t *testing.T) {
 		"%C3%A4:%F0%9F%90%8C":        {Scope: "ä", ID: "🐌"},
 	} {
 		require.Equal(t, text, ref.String())
-		require.Equal(t, ref, must(ParseRef(text))(t))
+		require.Equal(t, ref, must(store.ParseRef(text))(t))
 	}
 	for _, bad := range []string{
 		"", ":", "acme", "acme:", ":x", "acme:x#", "acme:x@", "acme:x#0", "acme:x@0", "acme:x#-1", "acme:x#+1", "acme:x#01", "acme:x#1@02",
 		"acme:x#1#2", "acme:x@1@2", "acme:x@1#2", "acme:x#2147483648", "acme:x@4294967296", "acme:%", "acme:%zz", "%zz:x", "acme:a:b#x", "/:x", "a//b:x",
 		"acme:%00", "acme:%ff", "a%2F%2Fb:x", "acme:x# 1", "acme:" + strings.Repeat("x", store.MaxID+1),
 	} {
-		require.ErrorIs(t, errOf(ParseRef(bad)), ErrInvalid, bad)
+		require.ErrorIs(t, errOf(store.ParseRef(bad)), store.ErrInvalid, bad)
 	}
 }
 
@@ -707,7 +707,7 @@ func TestRefRoundTrip(t *testing.T) {
 			Scope: strings.Join(scope, "/"), ID: store.Canonical(name(t, "id")), Page: rapid.IntRange(0, 1<<31-1).Draw(t, "page"),
 			Version: rapid.Uint32Range(0, 1<<31-1).Draw(t, "version"),
 		}
-		require.Equal(t, r, must(ParseRef(r.String()))(t))
+		require.Equal(t, r, must(store.ParseRef(r.String()))(t))
 	})
 }
 
@@ -717,12 +717,12 @@ func FuzzParseRef(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		r, err := ParseRef(s)
+		r, err := store.ParseRef(s)
 		if err != nil {
 			return
 		}
 		text := r.String()
-		again, err := ParseRef(text)
+		again, err := store.ParseRef(text)
 		if err != nil || again != r {
 			t.Fatalf("%q is %+v, which renders as %q and parses as %+v, %v", s, r, text, again, err)
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/session"
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 )
 
@@ -82,7 +83,7 @@ func (k *chatting) next() []Turn {
 	for range 1 + k.r.IntN(3) {
 		k.calls++
 		id := fmt.Sprint("c", k.calls)
-		turns[0].ToolCalls = append(turns[0].ToolCalls, ToolCall{ID: id, Name: "grep", Arguments: fmt.Sprintf(`{"n":%d}`, k.calls)})
+		turns[0].ToolCalls = append(turns[0].ToolCalls, store.ToolCall{ID: id, Name: "grep", Arguments: fmt.Sprintf(`{"n":%d}`, k.calls)})
 		size := 10 + k.r.IntN(200)
 		if k.r.IntN(100) == 0 {
 			size = k.r.IntN(k.usable / 4) // may be larger than the window
@@ -134,7 +135,7 @@ func (k *chatting) step() {
 		require.NotEmpty(t, v.Text+v.Role)
 	case 5:
 		_, err := k.chat.Undo(ctx, 0)
-		if !errors.Is(err, session.ErrUndo) && !errors.Is(err, ErrHeadroom) && !errors.Is(err, ErrNotFound) {
+		if !errors.Is(err, session.ErrUndo) && !errors.Is(err, session.ErrHeadroom) && !errors.Is(err, store.ErrNotFound) {
 			require.NoError(t, err)
 			k.did["undo"]++
 		}
@@ -147,7 +148,7 @@ func (k *chatting) pin() {
 	id := k.ids[max(len(k.ids)-1-k.r.IntN(30), 0)]
 	err := k.chat.Pin(k.t.Context(), id)
 	k.did["pin"]++
-	if errors.Is(err, ErrHeadroom) {
+	if errors.Is(err, session.ErrHeadroom) {
 		k.did["pin refused"]++
 		for _, id := range k.pins[:len(k.pins)/2] {
 			require.NoError(k.t, k.chat.Unpin(k.t.Context(), id))
@@ -420,7 +421,7 @@ func TestTurnLargerThanTheWindow(t *testing.T) {
 	_, err := chat.Append(ctx, Turn{Role: "user", Text: "Look at this."}, Turn{ID: "log", Role: "user", Text: longProse(r, 2000)})
 	var short *session.HeadroomError
 	require.ErrorAs(t, err, &short)
-	require.ErrorIs(t, err, ErrHeadroom)
+	require.ErrorIs(t, err, session.ErrHeadroom)
 	require.Equal(t, "log", short.Section)
 	require.Equal(t, 3400, short.Usable)
 	require.Equal(t, short.Tokens-3400, short.Shortfall)
@@ -465,9 +466,9 @@ func TestPinsGiveWay(t *testing.T) {
 	require.Equal(t, "gave way to the newest turn", oldest.Why)
 	require.Contains(t, must(chat.Inspect(ctx, pins[0]))(t).Turn[pins[0]], "pinned, but the window has no room")
 	require.NoError(t, chat.Pin(ctx, pins[0]), "there is room for one more")
-	require.ErrorIs(t, chat.Pin(ctx, pins[1]), ErrHeadroom, "a pin that cannot be kept is refused")
+	require.ErrorIs(t, chat.Pin(ctx, pins[1]), session.ErrHeadroom, "a pin that cannot be kept is refused")
 
-	require.ErrorIs(t, errOf(chat.Undo(ctx, 0)), ErrHeadroom)
+	require.ErrorIs(t, errOf(chat.Undo(ctx, 0)), session.ErrHeadroom)
 	for range 8 {
 		add("user", 30)
 	}
@@ -500,7 +501,7 @@ func TestResultOfACallThatLeft(t *testing.T) {
 	db, chat := openTalk(t)
 	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 4000}))
 	r := rand.New(rand.NewPCG(2, 3))
-	call := must(chat.Append(ctx, Turn{Role: "assistant", Text: longProse(r, 60), ToolCalls: []ToolCall{{ID: "slow", Name: "build"}}}))(t)
+	call := must(chat.Append(ctx, Turn{Role: "assistant", Text: longProse(r, 60), ToolCalls: []store.ToolCall{{ID: "slow", Name: "build"}}}))(t)
 	for n := 0; levelOf(t, chat, call[0].ID).Level != session.Cold; n++ {
 		require.Less(t, n, 2000, "it leaves some time")
 		must(chat.Append(ctx, Turn{Role: "user", Text: longProse(r, 25)}))(t)
@@ -518,7 +519,7 @@ func TestContextSmallerThanTheWindow(t *testing.T) {
 	ctx := t.Context()
 	db := openTest(t, dbtest.MemoryPath(t), Options{})
 	s := db.Scope("acme/agent")
-	must(s.Put(ctx, Artefact{ID: "policy", Kind: KindChunk, Text: "Vouchers come back as store credit within nine days."}))(t)
+	must(s.Put(ctx, Artefact{ID: "policy", Kind: store.KindChunk, Text: "Vouchers come back as store credit within nine days."}))(t)
 	chat := s.Session("chat")
 	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 128_000}))
 	for i := range 300 {

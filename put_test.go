@@ -48,14 +48,14 @@ func fullArtefacts() []Artefact {
 	make := func(id string, leave ...string) Artefact {
 		var a Artefact
 		dbtest.Fill(&a, slices.Concat(leave, []string{"Artefact.TTL"})...)
-		a.ID, a.Kind, a.Role, a.Unknown = id, KindFact, "user", unknownField
+		a.ID, a.Kind, a.Role, a.Unknown = id, store.KindFact, "user", unknownField
 		a.ExpiresAt, a.CurrentAsOf = time.Date(2096, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 		a.DerivedFrom = []Ref{{Scope: fieldsScope, ID: "parent", Page: 1, Version: 1}}
 		if a.Source != "" {
 			a.Source, a.Text = "still:"+id, "from the source"
 		}
 		if len(a.Parts) > 0 {
-			a.Parts = append(a.Parts, Part{Type: "text", Text: "words of " + id})
+			a.Parts = append(a.Parts, store.Part{Type: "text", Text: "words of " + id})
 		}
 		if len(a.Supersedes) > 0 {
 			a.Supersedes = []string{"old-" + id}
@@ -165,7 +165,7 @@ func TestEveryFieldOfADraftIsKept(t *testing.T) {
 	for _, a := range full {
 		require.NoError(t, tx.Put(ctx, a), a.ID)
 	}
-	require.ErrorIs(t, tx.Commit(ctx, Verdict{Confidence: .1, By: "judge"}), ErrHeld)
+	require.ErrorIs(t, tx.Commit(ctx, Verdict{Confidence: .1, By: "judge"}), store.ErrHeld)
 	require.NoError(t, db.Close())
 	copied := filepath.Join(dir, "copy.ctx")
 	must(Salvage(ctx, path, copied, filestore.SalvageOptions{}))(t)
@@ -229,7 +229,7 @@ func TestUnknownFieldsAreChecked(t *testing.T) {
 	defer db.Close()
 	for _, b := range [][]byte{{1}, []byte("words"), {7, 1, 'x'}, make([]byte, 64<<10+1)} {
 		_, err := db.Scope("s").Put(ctx, Artefact{ID: "a", Text: "b", Unknown: b})
-		require.ErrorIs(t, err, ErrInvalid)
+		require.ErrorIs(t, err, store.ErrInvalid)
 		require.ErrorContains(t, err, "unknown")
 	}
 }
@@ -246,7 +246,7 @@ func TestEveryFieldMakesAVersion(t *testing.T) {
 	}
 	one := 1.
 	changes := map[string]any{ // where adding one, or a letter, is not a valid value
-		"Kind": KindScratch, "DerivedFrom": []Ref{{Scope: fieldsScope, ID: "other", Page: 1, Version: 1}}, "Supersedes": []string{"other-old"},
+		"Kind": store.KindScratch, "DerivedFrom": []Ref{{Scope: fieldsScope, ID: "other", Page: 1, Version: 1}}, "Supersedes": []string{"other-old"},
 		"Unknown": []byte{0xff, 0x7f, 2, 'h', 'o'}, "TTL": time.Hour, "Role": "assistant", "Relevance": &one,
 		"Meta": map[string]string{"other": "x"}, "Pinned": false, "ExpiresAt": time.Date(2090, 1, 1, 0, 0, 0, 0, time.UTC),
 		"CurrentAsOf": time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC), "Source": "still:other",
@@ -329,7 +329,7 @@ func TestLineageOfLayers(t *testing.T) {
 	a = must(s.Assemble(t.Context(), q))(t)
 	require.Len(t, a.Blocks, wide, "all that was made from what changed is left out")
 	_, err := s.Get(t.Context(), layer(layers-1, 0))
-	require.ErrorIs(t, err, ErrDirty)
+	require.ErrorIs(t, err, store.ErrDirty)
 	require.ErrorContains(t, err, "which changed")
 }
 
@@ -349,7 +349,7 @@ func TestLongLineage(t *testing.T) {
 	require.Equal(t, fmt.Sprint("summary ", n-1), must(s.Get(t.Context(), fmt.Sprint("s", n-1)))(t).Text)
 	must(s.Put(t.Context(), Artefact{ID: "s0", Text: "another"}))(t)
 	_, err := s.Get(t.Context(), fmt.Sprint("s", n-1))
-	require.ErrorIs(t, err, ErrDirty)
+	require.ErrorIs(t, err, store.ErrDirty)
 	require.Less(t, len(err.Error()), 1000)
 	require.ErrorContains(t, err, "derived from acme:s0")
 }
@@ -357,32 +357,32 @@ func TestLongLineage(t *testing.T) {
 func TestKindDefaults(t *testing.T) {
 	for _, c := range []struct {
 		a          Artefact
-		kind       Kind
-		provenance Provenance
-		priority   Priority
+		kind       store.Kind
+		provenance store.Provenance
+		priority   store.Priority
 	}{
-		{Artefact{}, KindFact, Validated, PriorityHigh},
-		{Artefact{Source: "file:/x"}, KindChunk, Chunk, PriorityMedium},
-		{Artefact{Role: "user"}, KindMessage, Chunk, PriorityMedium},
-		{Artefact{Role: "assistant"}, KindMessage, Scratch, PriorityMedium},
-		{Artefact{Role: "tool", Source: "file:/x"}, KindMessage, Tool, PriorityMedium},
-		{Artefact{Kind: KindSystem}, KindSystem, Chunk, PriorityCritical},
-		{Artefact{Kind: KindTool}, KindTool, Tool, PriorityMedium},
-		{Artefact{Kind: KindScratch}, KindScratch, Scratch, PriorityLow},
-		{Artefact{Kind: KindSummary}, KindSummary, Validated, PriorityMedium},
-		{Artefact{Kind: KindFact, Provenance: Tool, Priority: PriorityLow}, KindFact, Tool, PriorityLow},
+		{Artefact{}, store.KindFact, store.Validated, store.PriorityHigh},
+		{Artefact{Source: "file:/x"}, store.KindChunk, store.Chunk, store.PriorityMedium},
+		{Artefact{Role: "user"}, store.KindMessage, store.Chunk, store.PriorityMedium},
+		{Artefact{Role: "assistant"}, store.KindMessage, store.Scratch, store.PriorityMedium},
+		{Artefact{Role: "tool", Source: "file:/x"}, store.KindMessage, store.Tool, store.PriorityMedium},
+		{Artefact{Kind: store.KindSystem}, store.KindSystem, store.Chunk, store.PriorityCritical},
+		{Artefact{Kind: store.KindTool}, store.KindTool, store.Tool, store.PriorityMedium},
+		{Artefact{Kind: store.KindScratch}, store.KindScratch, store.Scratch, store.PriorityLow},
+		{Artefact{Kind: store.KindSummary}, store.KindSummary, store.Validated, store.PriorityMedium},
+		{Artefact{Kind: store.KindFact, Provenance: store.Tool, Priority: store.PriorityLow}, store.KindFact, store.Tool, store.PriorityLow},
 	} {
 		a := c.a
 		a.KindDefaults()
 		require.Equal(t, fmt.Sprint(c.kind, c.provenance, c.priority), fmt.Sprint(a.Kind, a.Provenance, a.Priority), "%+v", c.a)
 	}
-	for k := KindAuto; k <= KindSummary; k++ {
+	for k := store.KindAuto; k <= store.KindSummary; k++ {
 		text := must(k.MarshalText())(t)
-		var back Kind
+		var back store.Kind
 		require.NoError(t, back.UnmarshalText(text))
 		require.Equal(t, k, back)
 	}
-	require.ErrorIs(t, errOf(ParseKind("page")), ErrInvalid)
+	require.ErrorIs(t, errOf(store.ParseKind("page")), store.ErrInvalid)
 }
 
 // One transaction may write so much and no more; what it replaces of its own is not counted twice.
@@ -394,7 +394,7 @@ func TestTransactionLimits(t *testing.T) {
 	tx.bytes = store.MaxTxnBytes - 10
 	require.NoError(t, tx.Put(t.Context(), Artefact{ID: "x", Text: strings.Repeat("y", 20)}), "ten of it go")
 	require.Equal(t, store.MaxTxnBytes, tx.bytes)
-	require.ErrorIs(t, tx.Put(t.Context(), Artefact{ID: "y", Text: "y"}), ErrInvalid)
+	require.ErrorIs(t, tx.Put(t.Context(), Artefact{ID: "y", Text: "y"}), store.ErrInvalid)
 	require.NoError(t, tx.Delete(t.Context(), "x"))
 	require.NoError(t, tx.Put(t.Context(), Artefact{ID: "y", Text: "y"}))
 	require.NoError(t, tx.Rollback())
@@ -405,7 +405,7 @@ func TestTransactionLimits(t *testing.T) {
 		}
 		require.NoError(t, tx.Put(t.Context(), Artefact{ID: "0", Text: "again"}), "the same artefact is no more")
 		return tx.Put(t.Context(), Artefact{ID: "one more", Text: "t"})
-	}), ErrInvalid)
+	}), store.ErrInvalid)
 }
 
 // TestFormatNames: FORMAT.md has all types of leaves. Its tags of fields, those of an outcome too, are package format's TestFormatHasTheTags.
@@ -436,8 +436,8 @@ func TestTxnSearch(t *testing.T) {
 	require.Equal(t, "the refund limit is 200", hits[0].Text)
 
 	must(s.Put(ctx, Artefact{ID: "hours", Text: "the refund desk opens at nine"}))(t)
-	var held *HeldError
+	var held *store.HeldError
 	require.ErrorAs(t, tx.Commit(ctx, Verdict{Confidence: 1, By: "checker"}), &held)
-	require.Equal(t, ReasonStaleContext, held.Reason)
-	require.ErrorIs(t, errOf(tx.Search(ctx, "refund", 1)), ErrTxnDone)
+	require.Equal(t, store.ReasonStaleContext, held.Reason)
+	require.ErrorIs(t, errOf(tx.Search(ctx, "refund", 1)), store.ErrTxnDone)
 }

@@ -35,7 +35,7 @@ func TestSweepConcurrent(t *testing.T) {
 	defer db.Close()
 	s, st := db.Scope("acme"), db.store
 	fillScope(t, s, 2000, func(i int) Artefact { // one expires each second
-		return Artefact{ID: fmt.Sprint("p-", i), Kind: KindFact, Text: "text", CurrentAsOf: start.Add(time.Duration(i) * time.Microsecond), ExpiresAt: start.Add(time.Duration(i+1) * time.Second)}
+		return Artefact{ID: fmt.Sprint("p-", i), Kind: store.KindFact, Text: "text", CurrentAsOf: start.Add(time.Duration(i) * time.Microsecond), ExpiresAt: start.Add(time.Duration(i+1) * time.Second)}
 	})
 	errs := make(chan error)
 	for g := range 4 {

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func refresh(t testing.TB, s *Scope, o RefreshOptions) RefreshReport {
+func refresh(t testing.TB, s *Scope, o ops.RefreshOptions) ops.RefreshReport {
 	t.Helper()
 	r := must(s.Refresh(ctx, o))(t)
 	require.Empty(t, r.Failed)
@@ -45,12 +45,12 @@ func TestRefreshDeletesOnSecondLook(t *testing.T) {
 	db := open(t, Options{FileRoots: []string{dir}})
 	s := db.Scope("acme/docs")
 	require.NoError(t, s.AddDirectory(ctx, Directory{Dir: dir, Prefix: "d/", MaxSize: 4000}))
-	refresh(t, s, RefreshOptions{})
+	refresh(t, s, ops.RefreshOptions{})
 	path := filepath.Join(dir, "b.md")
 	text := must(os.ReadFile(path))(t)
 	require.NoError(t, os.Rename(path, path+"~"))
 	writeFile(t, filepath.Join(dir, "new.md"), "delta") // so that there is progress between the two looks
-	r := refresh(t, s, RefreshOptions{Delete: true, Progress: func(what string, _, _ uint64) {
+	r := refresh(t, s, ops.RefreshOptions{Delete: true, Progress: func(what string, _, _ uint64) {
 		if strings.HasPrefix(what, "directory") {
 			writeFile(t, path, string(text))
 		}
@@ -59,7 +59,7 @@ func TestRefreshDeletesOnSecondLook(t *testing.T) {
 	require.Empty(t, r.NotTaken)
 	require.Equal(t, string(text), get(t, s, "d/b.md").Text)
 	require.NoError(t, os.Remove(path))
-	require.Equal(t, []string{"d/b.md"}, refresh(t, s, RefreshOptions{Delete: true}).Deleted, "control")
+	require.Equal(t, []string{"d/b.md"}, refresh(t, s, ops.RefreshOptions{Delete: true}).Deleted, "control")
 }
 
 // A refresh of a scope sees new, changed and vanished files of a recorded directory; what it does not write in a dry run
@@ -72,10 +72,10 @@ func TestRefreshDirectory(t *testing.T) {
 	require.NoError(t, s.AddDirectory(ctx, Directory{Dir: dir, Prefix: "d/", MaxSize: 4000}))
 	put(t, s, Artefact{ID: "own", Text: "nobody's file"})
 	first := []string{"d/.gitignore", "d/a.md", "d/b.md", "d/sub/c.md"}
-	require.Equal(t, first, refresh(t, s, RefreshOptions{DryRun: true}).New)
-	require.Equal(t, first, refresh(t, s, RefreshOptions{}).New)
+	require.Equal(t, first, refresh(t, s, ops.RefreshOptions{DryRun: true}).New)
+	require.Equal(t, first, refresh(t, s, ops.RefreshOptions{}).New)
 	require.Equal(t, "gamma", get(t, s, "d/sub/c.md").Text)
-	r := refresh(t, s, RefreshOptions{})
+	r := refresh(t, s, ops.RefreshOptions{})
 	require.Equal(t, []any{4, 4, 0, 0, 0}, []any{r.Sources, r.Unchanged, len(r.New), len(r.Changed), len(r.Vanished)})
 
 	db = reopen(t, db, opts)
@@ -86,7 +86,7 @@ func TestRefreshDirectory(t *testing.T) {
 	require.NoError(t, os.Remove(filepath.Join(dir, "b.md")))
 	writeFile(t, filepath.Join(dir, ".gitignore"), "*.tmp\nsub/\n")
 	lsn := assemble(t, db.Scope("other"), Query{Text: "x"}).LSN
-	want := func(r RefreshReport) {
+	want := func(r ops.RefreshReport) {
 		t.Helper()
 		require.Equal(t, []string{"d/.gitignore", "d/a.md"}, r.Changed)
 		require.Equal(t, []string{"d/new.md"}, r.New)
@@ -94,28 +94,28 @@ func TestRefreshDirectory(t *testing.T) {
 		require.Equal(t, []string{"d/sub/c.md"}, r.NotTaken)
 		require.Empty(t, r.Deleted)
 	}
-	want(refresh(t, s, RefreshOptions{DryRun: true}))
+	want(refresh(t, s, ops.RefreshOptions{DryRun: true}))
 	require.Equal(t, lsn, assemble(t, db.Scope("other"), Query{Text: "x"}).LSN, "a dry run writes nothing")
-	want(refresh(t, s, RefreshOptions{}))
+	want(refresh(t, s, ops.RefreshOptions{}))
 	require.Equal(t, "alpha heliotrope", get(t, s, "d/a.md", WithCheck(CheckNever)).Text)
 	require.Equal(t, []string{"dirty: source vanished"}, left(assemble(t, s, Query{Text: "beta"}), "d/b.md"))
 	require.Equal(t, "gamma", get(t, s, "d/sub/c.md").Text, "only Delete deletes")
 
 	require.NoError(t, os.Rename(dir, dir+"-away"))
-	r = must(s.Refresh(ctx, RefreshOptions{Delete: true}))(t)
+	r = must(s.Refresh(ctx, ops.RefreshOptions{Delete: true}))(t)
 	require.Empty(t, r.Deleted, "a directory that is away is no reason to delete")
 	require.Len(t, r.Failed, 6)
 	require.NoError(t, os.Rename(dir+"-away", dir))
 
-	require.Empty(t, refresh(t, s, RefreshOptions{Delete: true, DryRun: true}).Deleted[2:])
-	require.Equal(t, []string{"d/b.md", "d/sub/c.md"}, refresh(t, s, RefreshOptions{Delete: true}).Deleted)
-	require.ErrorIs(t, errOf(s.Get(ctx, "d/b.md")), ErrNotFound)
+	require.Empty(t, refresh(t, s, ops.RefreshOptions{Delete: true, DryRun: true}).Deleted[2:])
+	require.Equal(t, []string{"d/b.md", "d/sub/c.md"}, refresh(t, s, ops.RefreshOptions{Delete: true}).Deleted)
+	require.ErrorIs(t, errOf(s.Get(ctx, "d/b.md")), store.ErrNotFound)
 	require.Equal(t, "nobody's file", get(t, s, "own").Text)
 
 	require.NoError(t, s.RemoveDirectory(ctx, Directory{Dir: dir, Prefix: "d/"}))
-	require.ErrorIs(t, s.RemoveDirectory(ctx, Directory{Dir: dir, Prefix: "d/"}), ErrNotFound)
+	require.ErrorIs(t, s.RemoveDirectory(ctx, Directory{Dir: dir, Prefix: "d/"}), store.ErrNotFound)
 	writeFile(t, filepath.Join(dir, "newer.md"), "epsilon")
-	require.Empty(t, refresh(t, s, RefreshOptions{}).New, "it is forgotten")
+	require.Empty(t, refresh(t, s, ops.RefreshOptions{}).New, "it is forgotten")
 }
 
 // TestEraseTellsOfFiles: an erase reports the file that an artefact was imported from, because the next refresh imports it
@@ -127,7 +127,7 @@ func TestEraseTellsOfFiles(t *testing.T) {
 	s := db.Scope("acme/docs")
 	require.NoError(t, s.AddDirectory(ctx, Directory{Dir: dir, Prefix: "d/", MaxSize: 4000}))
 	put(t, s, Artefact{ID: "own", Source: "file:" + filepath.Join(dir, "a.md")})
-	refresh(t, s, RefreshOptions{})
+	refresh(t, s, ops.RefreshOptions{})
 	erased := func(id string, dry bool) []ops.File {
 		t.Helper()
 		r := must(db.Admin().Erase(ctx, ops.Request{Refs: []Ref{{Scope: "acme/docs", ID: id}}, By: "desk", Reason: "asked", DryRun: dry}))(t)
@@ -136,14 +136,14 @@ func TestEraseTellsOfFiles(t *testing.T) {
 	want := []ops.File{{Ref: "acme/docs:d%2Fa.md", Path: filepath.Join(dir, "a.md"), Dir: dir}}
 	require.Equal(t, want, erased("d/a.md", true))
 	require.Equal(t, want, erased("d/a.md", false))
-	require.Equal(t, []string{"d/a.md"}, refresh(t, s, RefreshOptions{}).New, "it comes back")
+	require.Equal(t, []string{"d/a.md"}, refresh(t, s, ops.RefreshOptions{}).New, "it comes back")
 	require.Equal(t, []ops.File{}, erased("own", false), "no refresh makes it again")
 
 	require.Equal(t, want, erased("d/a.md", false))
 	require.NoError(t, os.Remove(filepath.Join(dir, "a.md")))
 	require.Len(t, erased("d/b.md", false), 1)
 	writeFile(t, filepath.Join(dir, ".gitignore"), "*.tmp\nb.md\n")
-	require.Empty(t, refresh(t, s, RefreshOptions{}).New)
+	require.Empty(t, refresh(t, s, ops.RefreshOptions{}).New)
 
 	r := must(db.Admin().Erase(ctx, ops.Request{Scope: "acme", By: "desk", Reason: "asked", DryRun: true}))(t)
 	require.NotEmpty(t, r.Erased)
@@ -157,7 +157,7 @@ func TestRefreshKeepsToItsRoots(t *testing.T) {
 	s := db.Scope("acme")
 	put(t, s, Artefact{ID: "a.md", Text: "my own words"})
 	require.NoError(t, s.AddDirectory(ctx, Directory{Dir: dir}))
-	r := must(s.Refresh(ctx, RefreshOptions{}))(t)
+	r := must(s.Refresh(ctx, ops.RefreshOptions{}))(t)
 	require.Len(t, r.Failed, 1)
 	require.Equal(t, "a.md", r.Failed[0].ID)
 	require.Equal(t, "my own words", get(t, s, "a.md").Text)
@@ -166,27 +166,27 @@ func TestRefreshKeepsToItsRoots(t *testing.T) {
 
 	db = reopen(t, db, Options{})
 	writeFile(t, filepath.Join(dir, "new.md"), "delta")
-	r, err := db.Scope("acme").Refresh(ctx, RefreshOptions{})
-	require.ErrorIs(t, err, ErrFileRoot, "not an empty report")
+	r, err := db.Scope("acme").Refresh(ctx, ops.RefreshOptions{})
+	require.ErrorIs(t, err, store.ErrFileRoot, "not an empty report")
 	require.Empty(t, r.New)
-	require.ErrorIs(t, db.Scope("acme").AddDirectory(ctx, Directory{Dir: t.TempDir()}), ErrFileRoot)
+	require.ErrorIs(t, db.Scope("acme").AddDirectory(ctx, Directory{Dir: t.TempDir()}), store.ErrFileRoot)
 	require.Len(t, must(listing.Collect(db.Scope("acme").Directories(ctx)))(t), 1, "a refused directory is not recorded")
-	all, err := db.Refresh(ctx, RefreshOptions{})
-	require.ErrorIs(t, err, ErrFileRoot)
+	all, err := db.Refresh(ctx, ops.RefreshOptions{})
+	require.ErrorIs(t, err, store.ErrFileRoot)
 	require.Len(t, all, 1)
-	r, err = db.Scope("acme").Refresh(ctx, RefreshOptions{})
+	r, err = db.Scope("acme").Refresh(ctx, ops.RefreshOptions{})
 	require.ErrorContains(t, err, "file:"+dir+" lies below no allowed root", "it names the directory")
 	require.Contains(t, r.Failed[len(r.Failed)-1].Err, "root")
 	require.Equal(t, dir, r.Failed[len(r.Failed)-1].Dir)
-	require.ErrorIs(t, errOf(db.Scope("acme").Refresh(ctx, RefreshOptions{Check: CheckNever})), ErrInvalid)
+	require.ErrorIs(t, errOf(db.Scope("acme").Refresh(ctx, ops.RefreshOptions{Check: CheckNever})), store.ErrInvalid)
 	db = reopen(t, db, Options{ReadOnly: true, FileRoots: []string{dir}})
-	require.ErrorIs(t, errOf(db.Scope("acme").Refresh(ctx, RefreshOptions{})), ErrReadOnly)
+	require.ErrorIs(t, errOf(db.Scope("acme").Refresh(ctx, ops.RefreshOptions{})), store.ErrReadOnly)
 	require.Contains(t, refresh2(t, db.Scope("acme")).New, "new.md")
 }
 
-func refresh2(t testing.TB, s *Scope) RefreshReport {
+func refresh2(t testing.TB, s *Scope) ops.RefreshReport {
 	t.Helper()
-	return must(s.Refresh(ctx, RefreshOptions{DryRun: true}))(t)
+	return must(s.Refresh(ctx, ops.RefreshOptions{DryRun: true}))(t)
 }
 
 // Sources of hosts are probed too, each once and many at once; those that fail are named. A cancelled refresh keeps what
@@ -212,7 +212,7 @@ func TestRefreshSources(t *testing.T) {
 	m.do(func(m *memo) { delete(m.texts, "9") })
 	cctx, cancel := context.WithCancel(ctx)
 	var seen []uint64
-	r, err := s.Refresh(cctx, RefreshOptions{Progress: func(_ string, done, total uint64) {
+	r, err := s.Refresh(cctx, ops.RefreshOptions{Progress: func(_ string, done, total uint64) {
 		seen = append(seen, done)
 		require.Equal(t, uint64(n), total)
 		cancel()
@@ -221,21 +221,21 @@ func TestRefreshSources(t *testing.T) {
 	require.Equal(t, []string{"m-007"}, r.Changed)
 	require.Equal(t, []uint64{256}, seen)
 	probes := m.probes.Load()
-	r = must(s.Refresh(ctx, RefreshOptions{}))(t)
+	r = must(s.Refresh(ctx, ops.RefreshOptions{}))(t)
 	require.Equal(t, []string{"m-599"}, r.Changed)
 	require.Equal(t, n-2, r.Unchanged)
 	require.Len(t, r.Failed, 1)
 	require.Equal(t, "m-009", r.Failed[0].ID)
 	require.Equal(t, int64(n), m.probes.Load()-probes)
 	probes = m.probes.Load()
-	r = must(s.Refresh(ctx, RefreshOptions{Check: CheckEvery(time.Hour)}))(t)
+	r = must(s.Refresh(ctx, ops.RefreshOptions{Check: time.Hour}))(t)
 	require.LessOrEqual(t, m.probes.Load()-probes, int64(2), "what was probed just now is not probed again")
 	require.Len(t, r.Failed, 1)
-	require.Zero(t, refresh(t, s, RefreshOptions{FilesOnly: true}).Sources)
-	m.do(func(m *memo) { m.fail = ErrVanished })
-	r = refresh(t, s, RefreshOptions{})
+	require.Zero(t, refresh(t, s, ops.RefreshOptions{FilesOnly: true}).Sources)
+	m.do(func(m *memo) { m.fail = store.ErrVanished })
+	r = refresh(t, s, ops.RefreshOptions{})
 	require.Len(t, r.Vanished, n, "a host's source can say so, too")
-	require.Len(t, must(db.Refresh(ctx, RefreshOptions{DryRun: true}))(t), 1)
+	require.Len(t, must(db.Refresh(ctx, ops.RefreshOptions{DryRun: true}))(t), 1)
 }
 
 // The background sees an edit and a new file without anybody asking, and ends with Close.
@@ -257,7 +257,7 @@ func TestRefreshInTheBackground(t *testing.T) {
 	writeFile(t, filepath.Join(dir, "z.md"), "zeta")
 	becomes("z.md", "zeta")
 	checkAndClose(t, db)
-	require.ErrorIs(t, errOf(s.Get(ctx, "a.md")), ErrClosed)
+	require.ErrorIs(t, errOf(s.Get(ctx, "a.md")), store.ErrClosed)
 }
 
 // Close does not wait for a source that hangs, and nothing is written after it.
@@ -308,7 +308,7 @@ func TestAddFolder(t *testing.T) {
 	r = must(db.AddFolder(ctx, "acme/docs", dir))(t)
 	require.Equal(t, []string{"new.md"}, r.New)
 
-	require.ErrorIs(t, errOf(db.AddFolder(ctx, "acme/docs", filepath.Join(dir, "not-there"))), ErrInvalid)
-	require.ErrorIs(t, errOf(db.AddFolder(ctx, "/", dir)), ErrInvalid)
+	require.ErrorIs(t, errOf(db.AddFolder(ctx, "acme/docs", filepath.Join(dir, "not-there"))), store.ErrInvalid)
+	require.ErrorIs(t, errOf(db.AddFolder(ctx, "/", dir)), store.ErrInvalid)
 	require.Len(t, must(listing.Collect(db.Scope("acme/docs").Directories(ctx)))(t), 1)
 }

@@ -37,11 +37,11 @@ func TestAncestorVisibility(t *testing.T) {
 	require.Equal(t, "acme", get(t, org, "policy").Ref.Scope)
 	require.Equal(t, "policy of the org", must(agent.Recall(ctx, Ref{Scope: "acme", ID: "policy"}))(t).Text)
 	for _, s := range []*Scope{org, team, sibling, db.Scope("acme/support/aa"), db.Scope("acm"), db.Scope("a")} {
-		require.ErrorIs(t, errOf(s.Get(ctx, "own")), ErrNotFound, s.Name())
+		require.ErrorIs(t, errOf(s.Get(ctx, "own")), store.ErrNotFound, s.Name())
 	}
 	require.NoError(t, team.Delete(ctx, "policy"))
 	require.Equal(t, "acme", get(t, agent, "policy").Ref.Scope, "an ancestor's stands again")
-	require.ErrorIs(t, agent.Delete(ctx, "policy"), ErrNotFound, "not from below")
+	require.ErrorIs(t, agent.Delete(ctx, "policy"), store.ErrNotFound, "not from below")
 	put(t, agent, Artefact{ID: "policy", Text: "policy of the agent"})
 	require.Equal(t, "policy of the org", get(t, sibling, "policy").Text)
 	require.Len(t, must(listing.Collect(agent.Artefacts(ctx, "")))(t), 2, "a listing is of the own scope")
@@ -56,7 +56,7 @@ func TestRefetchDoesNotBleed(t *testing.T) {
 	put(t, org, Artefact{ID: "copy", Source: "page:base"})
 	put(t, agent, Artefact{ID: "base", Text: "a secret of the agent"})
 	require.Equal(t, "the base", get(t, agent, "copy").Text)
-	require.NotContains(t, assemble(t, agent, Query{Text: "base", Kinds: []Kind{KindChunk}}).Text(), "secret")
+	require.NotContains(t, assemble(t, agent, Query{Text: "base", Kinds: []store.Kind{store.KindChunk}}).Text(), "secret")
 	require.Equal(t, "the base", get(t, db.Scope("acme/other"), "copy").Text)
 	put(t, org, Artefact{ID: "base", Text: "the newer base"})
 	require.Equal(t, "the newer base", get(t, agent, "copy").Text, "and its own changes are followed")
@@ -65,15 +65,15 @@ func TestRefetchDoesNotBleed(t *testing.T) {
 func TestPromote(t *testing.T) {
 	db := open(t, Options{})
 	agent, sibling := db.Scope("acme/support/a"), db.Scope("acme/support/b")
-	ref := put(t, agent, Artefact{ID: "finding", Text: "the gateway retries twice", Provenance: Validated, Tags: []string{"net"}})
-	require.ErrorIs(t, errOf(sibling.Get(ctx, "finding")), ErrNotFound)
+	ref := put(t, agent, Artefact{ID: "finding", Text: "the gateway retries twice", Provenance: store.Validated, Tags: []string{"net"}})
+	require.ErrorIs(t, errOf(sibling.Get(ctx, "finding")), store.ErrNotFound)
 	for _, to := range []string{"acme/support/a", "acme/support/b", "acme/support/a/b", "other", ""} {
-		require.ErrorIs(t, errOf(db.Admin().Promote(ctx, ref, to, "anna")), ErrInvalid, to)
+		require.ErrorIs(t, errOf(db.Admin().Promote(ctx, ref, to, "anna")), store.ErrInvalid, to)
 	}
 	require.Equal(t, "acme/support", must(db.Admin().Promote(ctx, ref, "acme/support", "anna"))(t).Scope)
 	v := get(t, sibling, "finding")
-	require.Equal(t, []any{"the gateway retries twice", Validated, "anna"}, []any{v.Text, v.Provenance, v.Actor}, "trust stays what it was")
-	require.ErrorIs(t, errOf(db.Admin().Promote(ctx, Ref{Scope: "acme/support/a", ID: "none"}, "acme", "anna")), ErrNotFound)
+	require.Equal(t, []any{"the gateway retries twice", store.Validated, "anna"}, []any{v.Text, v.Provenance, v.Actor}, "trust stays what it was")
+	require.ErrorIs(t, errOf(db.Admin().Promote(ctx, Ref{Scope: "acme/support/a", ID: "none"}, "acme", "anna")), store.ErrNotFound)
 }
 
 // world is what a reader can find out: every answer he can get, errors included, without the numbers of the whole file
@@ -117,11 +117,11 @@ func world(t require.TestingT, db *DB, scope string, questions []string, refs []
 		say("hits", len(found.Hits), err)
 		say("not served", []any{found.Left, found.Counts}, nil)
 		a, err := s.Assemble(ctx, Query{Text: q, Budget: 900, TopK: 6, Session: "g1"})
-		if errors.Is(err, ErrNotFound) { // nothing of the scope has that group
+		if errors.Is(err, store.ErrNotFound) { // nothing of the scope has that group
 			say("assemble", nil, err)
 			a, err = s.Assemble(ctx, Query{Text: q, Budget: 900, TopK: 6})
 		}
-		if errors.Is(err, ErrBudget) { // long system pages alone
+		if errors.Is(err, store.ErrBudget) { // long system pages alone
 			say("assemble", nil, err)
 			continue
 		}
@@ -166,7 +166,7 @@ func TestScopesDoNotBleed(t *testing.T) {
 			a := Artefact{
 				ID: id.Draw(rt, "id"), Text: words(rapid.IntRange(0, 30).Draw(rt, "words"), rapid.IntRange(1, 40).Draw(rt, "length")),
 				Group: rapid.SampledFrom([]string{"", "g1"}).Draw(rt, "group"), Seq: int64(rapid.IntRange(0, 3).Draw(rt, "seq")),
-				Kind: rapid.SampledFrom([]Kind{KindFact, KindScratch, KindChunk, KindSystem}).Draw(rt, "kind"),
+				Kind: rapid.SampledFrom([]store.Kind{store.KindFact, store.KindScratch, store.KindChunk, store.KindSystem}).Draw(rt, "kind"),
 			}
 			if rapid.Bool().Draw(rt, "dead") {
 				a.ExpiresAt = time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC)
@@ -229,11 +229,11 @@ func TestScopeNames(t *testing.T) {
 			"export":   func() error { _, err := s.Export(ctx, &bytes.Buffer{}); return err },
 			"verified": func() error { _, err := db.Admin().PutVerified(ctx, name, "anna", Artefact{ID: "x"}); return err },
 		} {
-			require.ErrorIs(t, call(), ErrInvalid, "%s %q", what, name)
+			require.ErrorIs(t, call(), store.ErrInvalid, "%s %q", what, name)
 		}
 	}
-	require.ErrorIs(t, errOf(db.Scope("a", WithActor("")).Get(ctx, "x")), ErrInvalid)
-	require.ErrorIs(t, errOf(db.Scope("a", WithActor("a\x00")).Get(ctx, "x")), ErrInvalid)
+	require.ErrorIs(t, errOf(db.Scope("a", WithActor("")).Get(ctx, "x")), store.ErrInvalid)
+	require.ErrorIs(t, errOf(db.Scope("a", WithActor("a\x00")).Get(ctx, "x")), store.ErrInvalid)
 }
 
 // Two tenants use one name for two people. An export and an erase of the one leave the other alone, turns and held drafts
@@ -250,7 +250,7 @@ func TestSubjectsStayInTheirTenant(t *testing.T) {
 		must(s.Session("chat").Append(ctx, Turn{Role: "user", Text: words + " said in " + scope, Subject: "user07"}))(t)
 		tx := must(s.Begin(ctx))(t)
 		require.NoError(t, tx.Put(ctx, Artefact{ID: "draft", Text: words + " drafted in " + scope, Subject: "user07"}))
-		require.ErrorIs(t, tx.Commit(ctx, Verdict{Confidence: .1, By: "judge"}), ErrHeld)
+		require.ErrorIs(t, tx.Commit(ctx, Verdict{Confidence: .1, By: "judge"}), store.ErrHeld)
 	}
 	export := func(db *DB, scope string) string {
 		var out strings.Builder
@@ -341,7 +341,7 @@ func TestReviewNamesWhatANewVersionDrops(t *testing.T) {
 	shown := func(a Artefact) []string {
 		tx := must(s.Begin(ctx))(t)
 		require.NoError(t, tx.Put(ctx, a))
-		var held *HeldError
+		var held *store.HeldError
 		require.ErrorAs(t, tx.Commit(ctx, Verdict{Confidence: .1, By: "judge"}), &held)
 		return must(db.Review().Show(ctx, held.Batch))(t).Drops
 	}
@@ -350,7 +350,7 @@ func TestReviewNamesWhatANewVersionDrops(t *testing.T) {
 	require.Empty(t, shown(Artefact{ID: "new", Text: "Something else."}), "control: it replaces nothing")
 
 	_, err = s.Put(ctx, Artefact{ID: "nothing"})
-	require.ErrorIs(t, err, ErrInvalid, "an empty text")
+	require.ErrorIs(t, err, store.ErrInvalid, "an empty text")
 	require.ErrorContains(t, err, "text")
 }
 
@@ -380,11 +380,11 @@ func TestScopeOf(t *testing.T) {
 	}
 	db := open(t, Options{})
 	put(t, db.Scope(ScopeOf("bob")), Artefact{ID: "secret", Text: "of bob"})
-	require.ErrorIs(t, errOf(db.Scope(ScopeOf("bob/eve")).Get(ctx, "secret")), ErrNotFound)
+	require.ErrorIs(t, errOf(db.Scope(ScopeOf("bob/eve")).Get(ctx, "secret")), store.ErrNotFound)
 	require.NoError(t, errOf(db.Scope("bob/eve").Get(ctx, "secret")), "the negative control: a path that was joined by hand is inside")
 	long := strings.Repeat("a", store.MaxScope+1)
 	for _, names := range [][]string{nil, {""}, {"acme", ""}, {"", "acme"}, {"a", "", "b"}, {long}, strings.Split(strings.Repeat("a/", store.MaxScopeDepth)+"a", "/")} {
-		require.ErrorIs(t, errOf(db.Scope(ScopeOf(names...)).Get(ctx, "secret")), ErrInvalid, "%q", names)
+		require.ErrorIs(t, errOf(db.Scope(ScopeOf(names...)).Get(ctx, "secret")), store.ErrInvalid, "%q", names)
 	}
 }
 
@@ -403,8 +403,8 @@ func TestScopeOfProperties(t *testing.T) {
 		if fmt.Sprintf("%q", a) != fmt.Sprintf("%q", b) {
 			require.NotEqual(rt, path, ScopeOf(b...))
 		}
-		require.ErrorIs(rt, errOf(db.Scope(path).Get(ctx, "none")), ErrNotFound)
-		require.Equal(rt, path, must(ParseRef(Ref{Scope: path, ID: "x"}.String()))(rt).Scope)
+		require.ErrorIs(rt, errOf(db.Scope(path).Get(ctx, "none")), store.ErrNotFound)
+		require.Equal(rt, path, must(store.ParseRef(Ref{Scope: path, ID: "x"}.String()))(rt).Scope)
 	})
 }
 
@@ -437,12 +437,12 @@ func TestJudgesAreCompared(t *testing.T) {
 		require.NoError(t, commit(by), by)
 	}
 	for _, by := range selves {
-		require.ErrorIs(t, errOf(db.Review().Approve(ctx, batch, Approval{By: by})), ErrSelfCertified, by)
+		require.ErrorIs(t, errOf(db.Review().Approve(ctx, batch, Approval{By: by})), store.ErrSelfCertified, by)
 	}
 	for _, by := range blanks {
-		require.ErrorIs(t, errOf(db.Review().Approve(ctx, batch, Approval{By: by})), ErrInvalid, "%q", by)
-		require.ErrorIs(t, errOf(db.Review().Reject(ctx, batch, by, "no")), ErrInvalid, "%q", by)
-		require.ErrorIs(t, errOf(db.Admin().PutVerified(ctx, "acme", by, Artefact{ID: "fact", Text: "by nobody"})), ErrInvalid, "%q", by)
+		require.ErrorIs(t, errOf(db.Review().Approve(ctx, batch, Approval{By: by})), store.ErrInvalid, "%q", by)
+		require.ErrorIs(t, errOf(db.Review().Reject(ctx, batch, by, "no")), store.ErrInvalid, "%q", by)
+		require.ErrorIs(t, errOf(db.Admin().PutVerified(ctx, "acme", by, Artefact{ID: "fact", Text: "by nobody"})), store.ErrInvalid, "%q", by)
 	}
 	must(db.Review().Approve(ctx, batch, Approval{By: "ann"}))(t)
 
@@ -459,7 +459,7 @@ func TestLookAlikesAreShown(t *testing.T) {
 	for by, shown := range map[string]bool{"сhecker": true, "Checker": true, "che\u0441\u043aer": true, "сhесkеr": true, "ann": false, "checkers": false} {
 		tx := begin(t, s)
 		require.NoError(t, tx.Put(ctx, Artefact{ID: "note", Text: "x"}))
-		held := &HeldError{}
+		held := &store.HeldError{}
 		require.ErrorAs(t, tx.Commit(ctx, Verdict{Confidence: .1, By: by}), &held)
 		h := must(db.Review().Show(ctx, held.Batch))(t)
 		require.Equal(t, shown, len(h.LookAlikes) == 1, "%s: %q", by, h.LookAlikes)

@@ -66,9 +66,9 @@ func TestSearchServesAnArtefactOnce(t *testing.T) {
 	for i := range 12 {
 		fmt.Fprintf(&long, "# Part %d\n\nThe zebra and the zebra's stripes. %s\n\n", i, words(i, 40))
 	}
-	put(t, s, Artefact{ID: "long", Kind: KindChunk, Text: long.String()})
+	put(t, s, Artefact{ID: "long", Kind: store.KindChunk, Text: long.String()})
 	for i := range 5 {
-		put(t, s, Artefact{ID: fmt.Sprint("short-", i), Kind: KindChunk, Text: "one zebra, seen from far away " + words(50+i, 30)})
+		put(t, s, Artefact{ID: fmt.Sprint("short-", i), Kind: store.KindChunk, Text: "one zebra, seen from far away " + words(50+i, 30)})
 	}
 	found := must(s.Search(ctx, "zebra stripes", 4))(t)
 	require.Len(t, found.Hits, 4)
@@ -92,8 +92,8 @@ func TestSearchServesAnArtefactOnce(t *testing.T) {
 func TestSearchPassesAPage(t *testing.T) {
 	s := open(t, Options{PageTokens: 64}).Scope("acme")
 	same := "# Animals\n\nThe zebra has stripes, and the zebra is known for its stripes. " + words(1, 26)
-	put(t, s, Artefact{ID: "older", Kind: KindChunk, Text: same + "\n\n# More\n\nA zebra lives here. " + words(2, 45)})
-	put(t, s, Artefact{ID: "twin", Kind: KindChunk, Text: same})
+	put(t, s, Artefact{ID: "older", Kind: store.KindChunk, Text: same + "\n\n# More\n\nA zebra lives here. " + words(2, 45)})
+	put(t, s, Artefact{ID: "twin", Kind: store.KindChunk, Text: same})
 	found := must(s.Search(ctx, "zebra stripes", 2))(t)
 	require.Len(t, found.Hits, 2)
 	require.Equal(t, "twin", found.Hits[0].Ref.ID)
@@ -117,7 +117,7 @@ func TestSearchByStopWords(t *testing.T) {
 	}
 	put(t, db.Scope("acme"), Artefact{ID: "parent", Text: "Do not refund above 400."})
 	put(t, db.Scope("acme/b"), Artefact{ID: "sibling", Text: "Do not tell anyone."})
-	put(t, s, Artefact{ID: "draft", Text: "It is not certain.", Provenance: Scratch})
+	put(t, s, Artefact{ID: "draft", Text: "It is not certain.", Provenance: store.Scratch})
 
 	search := func(find func() (Found, error)) (ids []string) {
 		found := must(find())(t)
@@ -135,7 +135,7 @@ func TestSearchByStopWords(t *testing.T) {
 	require.Equal(t, []string{"band"}, ask("the who")[:1])
 	require.Equal(t, []string{"us"}, ask("us"))
 	require.Equal(t, []string{"dept"}, ask("IT"), "a name, and not the pronoun")
-	require.Contains(t, ask("not", WithFloor(Scratch)), "draft")
+	require.Contains(t, ask("not", WithFloor(store.Scratch)), "draft")
 	require.Equal(t, []string{"plain"}, ask("not monthly")[:1], "beside other words they are ignored")
 	require.Len(t, ask("not monthly"), 1)
 	require.Equal(t, ask("not"), ask("not"))
@@ -177,7 +177,7 @@ func filterDB(t *testing.T) (*DB, *Scope) {
 		}
 		must(s.Put(ctx, a))(t)
 	}
-	must(s.Put(ctx, Artefact{ID: "rules", Kind: KindSystem, Text: "refund rules"}))(t)
+	must(s.Put(ctx, Artefact{ID: "rules", Kind: store.KindSystem, Text: "refund rules"}))(t)
 	must(db.Scope("acme/other").Put(ctx, Artefact{ID: "theirs", Text: "refund of strangers", Tags: []string{"open"}}))(t)
 	return db, s
 }
@@ -247,7 +247,7 @@ func TestFilterInvalid(t *testing.T) {
 		"filter.tags_all":      {TagsAll: []string{""}},
 		`filter.meta."k"`:      {Meta: store.Conditions{{Key: "k", Op: "$regex", Value: "x"}}},
 		"filter.meta":          {Meta: store.Conditions{{Key: "k", Op: store.OpEqual, Value: strings.Repeat("x", store.MaxFilterValue+1)}}},
-		"filter.kinds":         {Kinds: []Kind{KindAuto}},
+		"filter.kinds":         {Kinds: []store.Kind{store.KindAuto}},
 		"filter.until":         {Since: now, Until: now},
 		"filter.written_until": {WrittenSince: now, WrittenUntil: now.Add(-time.Hour)},
 	} {
@@ -256,8 +256,8 @@ func TestFilterInvalid(t *testing.T) {
 		require.True(t, errors.As(err, &invalid), field)
 		require.Equal(t, field, invalid.Field)
 		require.NotEmpty(t, invalid.Expected)
-		require.ErrorIs(t, errOf(listing.Collect(s.Artefacts(ctx, "", AtMost(1, "", nil), Where(f)))), ErrInvalid, field)
-		require.ErrorIs(t, errOf(s.Assemble(ctx, Query{Text: "refund", Budget: 1000, Filter: f})), ErrInvalid, field)
+		require.ErrorIs(t, errOf(listing.Collect(s.Artefacts(ctx, "", AtMost(1, "", nil), Where(f)))), store.ErrInvalid, field)
+		require.ErrorIs(t, errOf(s.Assemble(ctx, Query{Text: "refund", Budget: 1000, Filter: f})), store.ErrInvalid, field)
 	}
 }
 
@@ -268,7 +268,7 @@ func manyFiles(t testing.TB, s *Scope, dir string, n int) {
 		for i := range n {
 			path := filepath.Join(dir, fmt.Sprintf("doc-%03d.md", i))
 			writeFile(t, path, "# Part "+fmt.Sprint(i)+"\n\n"+words(i, 120)+"\n")
-			if err := tx.Put(ctx, Artefact{ID: fmt.Sprintf("doc-%03d", i), Kind: KindChunk, Source: "file:" + path, Group: fmt.Sprint(i)}); err != nil {
+			if err := tx.Put(ctx, Artefact{ID: fmt.Sprintf("doc-%03d", i), Kind: store.KindChunk, Source: "file:" + path, Group: fmt.Sprint(i)}); err != nil {
 				return err
 			}
 		}
@@ -290,7 +290,7 @@ func refetched(a *Assembly, id string) bool {
 // A sentence put before one of many files is found by the very first question that asks for it, and a file that was
 // rewritten is found by its new words although none of its old ones is asked for.
 func TestNewWordsAreFoundAtOnce(t *testing.T) {
-	for _, check := range []CheckPolicy{CheckAlways, CheckEvery(time.Hour)} {
+	for _, check := range []time.Duration{0, time.Hour} {
 		clk, dir := newClock(), t.TempDir()
 		db := open(t, Options{Clock: clk.now, FileRoots: []string{dir}})
 		s := db.Scope("acme/agent")
@@ -334,7 +334,7 @@ func TestScoredAgainAfterRefetch(t *testing.T) {
 	s := db.Scope("acme")
 	for i := range 60 {
 		m.set(fmt.Sprint(i), "payment "+words(i, 80))
-		put(t, s, Artefact{ID: fmt.Sprintf("doc-%02d", i), Kind: KindChunk, Source: "memo:" + fmt.Sprint(i), CurrentAsOf: time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)})
+		put(t, s, Artefact{ID: fmt.Sprintf("doc-%02d", i), Kind: store.KindChunk, Source: "memo:" + fmt.Sprint(i), CurrentAsOf: time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)})
 	}
 	const ask = "payment heliotrope"
 	last := ""
@@ -362,7 +362,7 @@ func TestScoredAgainInTheSecondRound(t *testing.T) {
 	s := db.Scope("acme")
 	for id, text := range map[string]string{"first": "payment payment heliotrope", "second": "payment heliotrope among other words here", "third": "payment among quite a few other words that are here"} {
 		m.set(id, text)
-		put(t, s, Artefact{ID: id, Kind: KindChunk, Source: "memo:" + id, CurrentAsOf: time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)})
+		put(t, s, Artefact{ID: id, Kind: store.KindChunk, Source: "memo:" + id, CurrentAsOf: time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)})
 	}
 	m.mu.Lock()
 	delete(m.texts, "first")
@@ -391,7 +391,7 @@ func TestVanishedFiles(t *testing.T) {
 		}
 		return nil
 	}))
-	put(t, s, Artefact{ID: "derived", Kind: KindSummary, Text: "zebra summary", DerivedFrom: []Ref{{Scope: "acme", ID: "gone-3", Version: 1}}})
+	put(t, s, Artefact{ID: "derived", Kind: store.KindSummary, Text: "zebra summary", DerivedFrom: []Ref{{Scope: "acme", ID: "gone-3", Version: 1}}})
 	put(t, s, Artefact{ID: "copy", Source: "page:gone-4"})
 	for i := range 120 {
 		require.NoError(t, os.Remove(filepath.Join(dir, fmt.Sprint(i))))
@@ -414,8 +414,8 @@ func TestVanishedFiles(t *testing.T) {
 		require.Equal(t, 122, n)
 		require.Equal(t, []string{"here"}, hitIDs(must(hitsOf(s.Search(ctx, "zebra crossing", 3)))(t)))
 		_, err := s.Get(ctx, "gone-7")
-		require.ErrorIs(t, err, ErrDirty)
-		require.ErrorIs(t, err, ErrVanished)
+		require.ErrorIs(t, err, store.ErrDirty)
+		require.ErrorIs(t, err, store.ErrVanished)
 		require.ErrorIs(t, err, os.ErrNotExist)
 		if readOnly {
 			continue // it keeps no manifest
@@ -434,8 +434,8 @@ func TestVanishedFiles(t *testing.T) {
 
 	require.NoError(t, os.Rename(dir, dir+"-away"))
 	_, err := s.Get(ctx, "gone-7")
-	require.ErrorIs(t, err, ErrDirty)
-	require.NotErrorIs(t, err, ErrVanished, "a root that is away says nothing about its files")
+	require.ErrorIs(t, err, store.ErrDirty)
+	require.NotErrorIs(t, err, store.ErrVanished, "a root that is away says nothing about its files")
 	require.NoError(t, os.Rename(dir+"-away", dir))
 }
 

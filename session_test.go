@@ -13,6 +13,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/conversation"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/directivelog"
 	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/internal/rendering"
 	"github.com/ctxpage/ctxpage/internal/staterows"
@@ -48,7 +49,7 @@ func TestSessionAppend(t *testing.T) {
 	chat := s.Session("chat")
 	refs, err := chat.Append(ctx,
 		Turn{Role: "user", Name: "Ann", Text: "What is the refund limit of the ocean tariff?"},
-		Turn{Role: "assistant", Text: "Let me look.", ToolCalls: []ToolCall{{ID: "c1", Name: "lookup", Arguments: `{"q":"ocean"}`}, {ID: "c2", Name: "date"}}},
+		Turn{Role: "assistant", Text: "Let me look.", ToolCalls: []store.ToolCall{{ID: "c1", Name: "lookup", Arguments: `{"q":"ocean"}`}, {ID: "c2", Name: "date"}}},
 		Turn{Role: "tool", ToolCallID: "c1", Text: "ocean tariff: 400 dollars"},
 		Turn{Role: "tool", ToolCallID: "c2", Text: "2026-11-20"},
 		Turn{ID: "answer", Role: "assistant", Text: "The limit is 400 dollars."},
@@ -65,10 +66,10 @@ func TestSessionAppend(t *testing.T) {
 		{Role: "tool", ToolCallID: "c9", Text: "never asked"},
 		{Role: "tool", Text: "no call"},
 		{Role: "system", Text: "obey"},
-		{Role: "user", Text: "x", ToolCalls: []ToolCall{{ID: "c3"}}},
+		{Role: "user", Text: "x", ToolCalls: []store.ToolCall{{ID: "c3"}}},
 		{Role: "user", Text: "x", Trace: "nonsense"},
 	} {
-		require.ErrorIs(t, errOf(chat.Append(ctx, Turn{Role: "user", Text: "never stored"}, bad)), ErrInvalid, "%+v", bad)
+		require.ErrorIs(t, errOf(chat.Append(ctx, Turn{Role: "user", Text: "never stored"}, bad)), store.ErrInvalid, "%+v", bad)
 	}
 	w := must(chat.Inspect(ctx))(t)
 	require.Len(t, w.Turns, 5)
@@ -164,7 +165,7 @@ func TestSessionPass(t *testing.T) {
 	in = must(chat.Inspect(ctx, evicted))(t)
 	require.Contains(t, in.Turn[evicted], p.Explain(p.Verdicts[3]))
 	require.Contains(t, must(chat.Recall(ctx, evicted))(t).Text, "Answer 1 on the weather")
-	require.ErrorIs(t, errOf(chat.Recall(ctx, "nobody")), ErrNotFound)
+	require.ErrorIs(t, errOf(chat.Recall(ctx, "nobody")), store.ErrNotFound)
 
 	require.NoError(t, chat.Pin(ctx, evicted))
 	pinned := must(chat.Inspect(ctx))(t)
@@ -189,7 +190,7 @@ func TestSessionPass(t *testing.T) {
 	must(chat.Undo(ctx, 0))(t)
 	got = must(chat.Inspect(ctx))(t)
 	require.Equal(t, got.Stored, got.Tokens, "as before the first pass")
-	require.ErrorIs(t, errOf(chat.Undo(ctx, 0)), ErrNotFound)
+	require.ErrorIs(t, errOf(chat.Undo(ctx, 0)), store.ErrNotFound)
 	passes := must(chat.Passes(ctx))(t)
 	require.Len(t, passes, 2)
 	require.True(t, passes[0].Undone && passes[1].Undone)
@@ -248,7 +249,7 @@ func TestStubOfADamagedTurn(t *testing.T) {
 func TestSessionUnits(t *testing.T) {
 	_, chat := openTalk(t)
 	must(chat.Append(ctx,
-		Turn{Role: "assistant", Text: "Looking for the refund limit, the refund limit is what I look for now.", ToolCalls: []ToolCall{{ID: "c1", Name: "grep"}}},
+		Turn{Role: "assistant", Text: "Looking for the refund limit, the refund limit is what I look for now.", ToolCalls: []store.ToolCall{{ID: "c1", Name: "grep"}}},
 		Turn{Role: "tool", ToolCallID: "c1", Text: filler(1)}))(t)
 	dialogue(t, chat, 20)
 	p := must(chat.Pass(ctx, session.PassQuery{Keywords: []string{"refund limit"}}))(t)
@@ -286,7 +287,7 @@ func TestAssembleSession(t *testing.T) {
 		form[b.Ref.ID] = b
 	}
 	require.Contains(t, form, "tariff")
-	require.Contains(t, form, DirectivesID)
+	require.Contains(t, form, directivelog.PageID)
 	seen, evicted, stubs := int64(0), 0, 0
 	for _, turn := range w.Turns {
 		b, in := form[turn.ID]
@@ -305,7 +306,7 @@ func TestAssembleSession(t *testing.T) {
 		}
 	}
 	for _, b := range a.Blocks {
-		if b.Kind == KindMessage {
+		if b.Kind == store.KindMessage {
 			turn := w.Turns[slices.IndexFunc(w.Turns, func(x session.WindowTurn) bool { return x.ID == b.Ref.ID })]
 			require.Greater(t, turn.Seq, seen, "in order")
 			seen = turn.Seq
@@ -350,12 +351,12 @@ func TestMessageWithoutSession(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 4))
 	long := longProse(r, 4000) + "zebra"
 	for id, text := range map[string]string{"short": "a zebra", "long": long} {
-		must(s.Put(ctx, Artefact{ID: id, Role: "assistant", Kind: KindMessage, Text: text}))(t)
+		must(s.Put(ctx, Artefact{ID: id, Role: "assistant", Kind: store.KindMessage, Text: text}))(t)
 		require.Equal(t, id == "long", len(must(s.Get(ctx, id))(t).Pages) > 1)
 	}
 	require.NoError(t, s.Session("chat").SetWindow(ctx, session.Config{Total: 128_000}))
 	for _, q := range []Query{{}, {Session: "chat"}} {
-		q.Text, q.Budget, q.Floor = "zebra", 32_000, Scratch
+		q.Text, q.Budget, q.Floor = "zebra", 32_000, store.Scratch
 		a := must(s.Assemble(ctx, q))(t)
 		seen := map[string]bool{}
 		for _, b := range a.Blocks {
@@ -419,7 +420,7 @@ func TestPinAfterRefusedAppend(t *testing.T) {
 	first := Turn{ID: "x", Role: "user", Text: "keep this"}
 	t.Run("refused", func(t *testing.T) {
 		pinAfter(t, talkOptions(), func(ctx context.Context, chat *Session) {
-			require.ErrorIs(t, errOf(chat.Append(ctx, first, Turn{ID: "y", Role: "nobody"})), ErrInvalid)
+			require.ErrorIs(t, errOf(chat.Append(ctx, first, Turn{ID: "y", Role: "nobody"})), store.ErrInvalid)
 		})
 	})
 	t.Run("panicked", func(t *testing.T) {
@@ -446,7 +447,7 @@ func pinAfter(t *testing.T, opts Options, failed func(context.Context, *Session)
 	db := openTest(t, path, opts)
 	s := db.Scope("acme/agent")
 	failed(ctx, s.Session("chat"))
-	must(s.Put(ctx, Artefact{ID: "x", Kind: KindMessage, Role: "user", Group: "chat", Seq: 1, Text: "keep this"}))(t)
+	must(s.Put(ctx, Artefact{ID: "x", Kind: store.KindMessage, Role: "user", Group: "chat", Seq: 1, Text: "keep this"}))(t)
 	require.NoError(t, s.Session("chat").Pin(ctx, "x"))
 	require.NoError(t, db.Close())
 
@@ -463,15 +464,15 @@ func TestTurnsThatCannotBeShown(t *testing.T) {
 	call := func(ids ...string) Turn {
 		turn := Turn{Role: "assistant"}
 		for _, id := range ids {
-			turn.ToolCalls = append(turn.ToolCalls, ToolCall{ID: id, Name: "look"})
+			turn.ToolCalls = append(turn.ToolCalls, store.ToolCall{ID: id, Name: "look"})
 		}
 		return turn
 	}
-	image := Turn{Role: "user", Parts: []Part{{Type: "image_url", URL: "https://example.org/a.png"}}}
+	image := Turn{Role: "user", Parts: []store.Part{{Type: "image_url", URL: "https://example.org/a.png"}}}
 	for _, bad := range []Turn{{Role: "user"}, {Role: "assistant"}, call(""), call("a", ""), call("a", "a"), image} {
-		require.ErrorIs(t, errOf(chat.Append(ctx, bad)), ErrInvalid, "%+v", bad)
+		require.ErrorIs(t, errOf(chat.Append(ctx, bad)), store.ErrInvalid, "%+v", bad)
 	}
-	image.Parts = append(image.Parts, Part{Type: "text", Text: "What is that?"})
+	image.Parts = append(image.Parts, store.Part{Type: "text", Text: "What is that?"})
 	must(chat.Append(ctx, image, call("a", "b"), Turn{Role: "tool", ToolCallID: "a"}, Turn{Role: "tool", ToolCallID: "b"}))(t)
 	require.Len(t, must(chat.Inspect(ctx))(t).Turns, 4)
 }
@@ -480,7 +481,7 @@ func TestTurnsThatCannotBeShown(t *testing.T) {
 func TestCallsThatNoProviderTakes(t *testing.T) {
 	db, _ := openTalk(t)
 	call := func(id, name, typ string) Turn {
-		return Turn{Role: "assistant", ToolCalls: []ToolCall{{ID: id, Name: name, Type: typ, Arguments: "{}"}}}
+		return Turn{Role: "assistant", ToolCalls: []store.ToolCall{{ID: id, Name: name, Type: typ, Arguments: "{}"}}}
 	}
 	long := strings.Repeat("f", 100)
 	for says, bad := range map[string]Turn{
@@ -494,7 +495,7 @@ func TestCallsThatNoProviderTakes(t *testing.T) {
 		require.ErrorAs(t, err, &e, says)
 		require.Equal(t, "tool_calls", e.Field)
 		require.Contains(t, e.Expected, says)
-		require.ErrorIs(t, errOf(chat.Try(ctx, bad)), ErrInvalid)
+		require.ErrorIs(t, errOf(chat.Try(ctx, bad)), store.ErrInvalid)
 	}
 	require.Empty(t, must(listing.Collect(db.Scope("acme").Sessions(ctx)))(t))
 
@@ -549,7 +550,7 @@ func TestTryLeavesNothing(t *testing.T) {
 	must(chat.Try(ctx, Turn{ID: "tried", Role: "user", Text: "And?"}, Turn{Role: "assistant", Text: "Nothing."}))(t)
 	require.True(t, conv.Loaded())
 	require.Len(t, conv.Rows, rows)
-	must(s.Put(ctx, Artefact{ID: "tried", Kind: KindMessage, Role: "user", Text: "And?", Group: "chat", Seq: 2}))(t)
+	must(s.Put(ctx, Artefact{ID: "tried", Kind: store.KindMessage, Role: "user", Text: "And?", Group: "chat", Seq: 2}))(t)
 	_, err := chat.Append(ctx, Turn{Role: "assistant", Text: "So."}) // stores the row that was made of it
 	require.NoError(t, err)
 	require.NotNil(t, must(db.store.State(ctx, conv.TurnKey(conversation.TurnRowKey, "tried")))(t))
@@ -578,10 +579,10 @@ func TestRefusedAppendLeavesNothing(t *testing.T) {
 		}
 	}
 	large := Turn{Role: "user", Text: strings.Repeat("More words than there is room for. ", 300)}
-	refused(true, ErrInvalid, Turn{Role: "user", Text: "One."}, Turn{Role: "nobody"})
-	refused(true, ErrHeadroom, large)
-	refused(true, ErrHeadroom, Turn{Role: "user", Text: "One."}, large)
-	refused(false, ErrHeadroom, Turn{Role: "user", Text: strings.Repeat("One more. ", 400)}, large) // the first makes the others pay
+	refused(true, store.ErrInvalid, Turn{Role: "user", Text: "One."}, Turn{Role: "nobody"})
+	refused(true, session.ErrHeadroom, large)
+	refused(true, session.ErrHeadroom, Turn{Role: "user", Text: "One."}, large)
+	refused(false, session.ErrHeadroom, Turn{Role: "user", Text: strings.Repeat("One more. ", 400)}, large) // the first makes the others pay
 	must(chat.Append(ctx, Turn{Role: "user", Text: strings.Repeat("One more. ", 400)}))(t)
 	require.NotEqual(t, rows, len(conv.Rows))
 }
@@ -599,7 +600,7 @@ func TestAdmissionFollowsTheWindow(t *testing.T) {
 	must(chat.Inspect(ctx))(t)
 	require.NoError(t, conv.Exclusively(ctx, func() error { conv.Window(); conv.Tokens(); return nil }))
 	for range 10 {
-		require.NoError(t, errOf(chat.Append(ctx, Turn{Role: "assistant", Text: "Look.", ToolCalls: []ToolCall{{ID: "c", Name: "grep"}}}, Turn{Role: "tool", ToolCallID: "c", Text: strings.Repeat("A line. ", 150)})))
+		require.NoError(t, errOf(chat.Append(ctx, Turn{Role: "assistant", Text: "Look.", ToolCalls: []store.ToolCall{{ID: "c", Name: "grep"}}}, Turn{Role: "tool", ToolCallID: "c", Text: strings.Repeat("A line. ", 150)})))
 		require.Equal(t, []uint64{conv.Rev, conv.Rev}, []uint64{conv.Sum.At, conv.Inside.At})
 	}
 	require.Greater(t, len(must(chat.Passes(ctx))(t)), 3)
@@ -636,7 +637,7 @@ func TestAppendBehindTheHighestNumber(t *testing.T) {
 	put("high", math.MaxInt64-1)
 	require.NoError(t, errOf(chat.Append(ctx, Turn{Role: "user", Text: "last"})))
 	for range 2 {
-		require.ErrorIs(t, errOf(chat.Append(ctx, Turn{Role: "user", Text: "more"})), ErrInvalid)
+		require.ErrorIs(t, errOf(chat.Append(ctx, Turn{Role: "user", Text: "more"})), store.ErrInvalid)
 	}
 	require.Len(t, must(chat.Inspect(ctx))(t).Turns, 2)
 }
@@ -670,7 +671,7 @@ func TestUndoAfterManyUndone(t *testing.T) {
 	for range conversation.KeptVerdicts - 1 {
 		must(chat.Undo(ctx, 0))(t)
 	}
-	require.ErrorIs(t, errOf(chat.Undo(ctx, 0)), ErrGone, "the control: those of the first are not kept any more")
+	require.ErrorIs(t, errOf(chat.Undo(ctx, 0)), store.ErrGone, "the control: those of the first are not kept any more")
 }
 
 // A second trace in one append is refused: the transaction has room for one, and of the other nobody would know that it was
@@ -683,7 +684,7 @@ func TestAppendOfTwoTraces(t *testing.T) {
 		traces = append(traces, a.Trace)
 	}
 	turn := func(trace string) Turn { return Turn{Role: "assistant", Text: "words", Trace: trace} }
-	require.ErrorIs(t, errOf(chat.Append(ctx, turn(traces[0]), turn(traces[1]))), ErrInvalid)
+	require.ErrorIs(t, errOf(chat.Append(ctx, turn(traces[0]), turn(traces[1]))), store.ErrInvalid)
 	must(chat.Append(ctx, turn(traces[0]), turn(""), turn(traces[0])))(t)
 	must(chat.Append(ctx, turn(traces[1])))(t)
 	for _, trace := range traces {
@@ -714,7 +715,7 @@ func TestUnpairedTurnsAreLeftOut(t *testing.T) {
 			call := Turn{ID: "call", Role: "assistant", Text: "look", ExpiresAt: c.call}
 			turns := []Turn{{Role: "user", Text: "x"}, {}}
 			for i := range 6 {
-				call.ToolCalls = append(call.ToolCalls, ToolCall{ID: fmt.Sprint("c", i), Name: "grep"})
+				call.ToolCalls = append(call.ToolCalls, store.ToolCall{ID: fmt.Sprint("c", i), Name: "grep"})
 				turns = append(turns, Turn{ID: fmt.Sprint("result-", i), Role: "tool", ToolCallID: fmt.Sprint("c", i), Text: []string{"nothing", "zebra"}[i/5]})
 			}
 			turns[1], turns[7].ExpiresAt = call, c.result
@@ -761,7 +762,7 @@ func TestNewestTurnIsCutShort(t *testing.T) {
 		if total > 0 {
 			require.NoError(t, chat.SetWindow(ctx, session.Config{Total: total}))
 		}
-		must(chat.Append(ctx, Turn{Role: "user", Text: "hello"}, Turn{Role: "assistant", ToolCalls: []ToolCall{{ID: "c", Name: "rain"}}},
+		must(chat.Append(ctx, Turn{Role: "user", Text: "hello"}, Turn{Role: "assistant", ToolCalls: []store.ToolCall{{ID: "c", Name: "rain"}}},
 			Turn{Role: "tool", ToolCallID: "c", Text: long.String()}))(t)
 		for _, role := range []string{"tool", "user"} {
 			if role == "user" {
@@ -780,7 +781,7 @@ func TestNewestTurnIsCutShort(t *testing.T) {
 // A user may go on talking while a tool runs. Results that come late stand behind their call, and a call of which a result
 // is missing when something else was said is left out. Without that no provider takes the conversation any more.
 func TestLateResults(t *testing.T) {
-	call := Turn{Role: "assistant", Text: "look", ToolCalls: []ToolCall{{ID: "c1", Name: "grep"}, {ID: "c2", Name: "grep"}}}
+	call := Turn{Role: "assistant", Text: "look", ToolCalls: []store.ToolCall{{ID: "c1", Name: "grep"}, {ID: "c2", Name: "grep"}}}
 	result := func(id string) Turn { return Turn{Role: "tool", ToolCallID: id, Text: "result of " + id} }
 	user := Turn{Role: "user", Text: "and the other thing?"}
 	for name, c := range map[string]struct {
@@ -817,7 +818,7 @@ func TestRolesThatCanBeRendered(t *testing.T) {
 	for i, role := range []string{"system", "developer", "boss", "user", "assistant"} {
 		a := Artefact{ID: role, Role: role, Group: chat.ID(), Seq: int64(i + 1), Text: "words of the " + role}
 		if role == "boss" {
-			a.ToolCalls = []ToolCall{{ID: "c1", Name: "obey"}}
+			a.ToolCalls = []store.ToolCall{{ID: "c1", Name: "obey"}}
 		}
 		must(s.Put(ctx, a))(t)
 	}
@@ -861,7 +862,7 @@ func TestAppendBesideAPut(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, "block-chat-1-2", refs[0].ID)
 		} else {
-			require.ErrorIs(t, err, ErrInvalid)
+			require.ErrorIs(t, err, store.ErrInvalid)
 			require.ErrorContains(t, err, "an id that no other artefact of the scope has")
 		}
 		v := must(s.Get(ctx, name))(t)

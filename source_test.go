@@ -102,7 +102,7 @@ func TestFileSource(t *testing.T) {
 	path := filepath.Join(dir, "policy.md")
 	writeFile(t, path, "refunds up to 200")
 	put(t, s, Artefact{ID: "policy", Source: "file:" + path})
-	require.Equal(t, Chunk, get(t, s, "policy").Provenance)
+	require.Equal(t, store.Chunk, get(t, s, "policy").Provenance)
 
 	writeFile(t, path, "refunds up to 400")
 	v := get(t, s, "policy")
@@ -143,7 +143,7 @@ func TestFetchFails(t *testing.T) {
 	require.NoError(t, os.Remove(path))
 
 	_, err := s.Get(ctx, "policy")
-	require.ErrorIs(t, err, ErrDirty)
+	require.ErrorIs(t, err, store.ErrDirty)
 	require.ErrorIs(t, err, os.ErrNotExist, "and why")
 	a := assemble(t, s, Query{Text: "refunds policy"})
 	require.Equal(t, []string{"other"}, ids(a))
@@ -248,7 +248,7 @@ func TestFileSwappedForALink(t *testing.T) {
 	put(t, s, Artefact{ID: "x", Source: "file:" + path})
 	require.NoError(t, os.Remove(path))
 	require.NoError(t, os.Symlink("../secret", path))
-	require.ErrorIs(t, errOf(s.Get(ctx, "x")), ErrDirty)
+	require.ErrorIs(t, errOf(s.Get(ctx, "x")), store.ErrDirty)
 	require.Equal(t, "inside", get(t, s, "x", ServeStale()).Text)
 }
 
@@ -261,7 +261,7 @@ func TestRecordedRoots(t *testing.T) {
 	put(t, db.Scope("a"), Artefact{ID: "x", Source: "file:" + path})
 	db = reopen(t, db, Options{})
 	writeFile(t, path, "two")
-	require.ErrorIs(t, errOf(db.Scope("a").Get(ctx, "x")), ErrDirty, "a file from elsewhere cannot say what may be read here")
+	require.ErrorIs(t, errOf(db.Scope("a").Get(ctx, "x")), store.ErrDirty, "a file from elsewhere cannot say what may be read here")
 	require.Equal(t, []string{dir}, must(db.Admin().FileRoots(ctx))(t))
 	db = reopen(t, db, Options{RecordedRoots: true})
 	require.Equal(t, "two", get(t, db.Scope("a"), "x").Text)
@@ -306,14 +306,14 @@ func TestPageSource(t *testing.T) {
 	}
 	require.NoError(t, org.Delete(ctx, "base"))
 	_, err := agent.Get(ctx, "copy")
-	require.ErrorIs(t, err, ErrDirty)
+	require.ErrorIs(t, err, store.ErrDirty)
 
 	put(t, org, Artefact{ID: "base", Text: "limit 600", TTL: time.Hour})
 	require.Equal(t, "limit 600", get(t, agent, "copy").Text)
 	clk.add(time.Hour)
 	_, err = agent.Get(ctx, "copy")
-	require.ErrorIs(t, err, ErrDirty, "what expired is not served under another name")
-	require.ErrorIs(t, err, ErrExpired)
+	require.ErrorIs(t, err, store.ErrDirty, "what expired is not served under another name")
+	require.ErrorIs(t, err, store.ErrExpired)
 
 	put(t, db.Scope("acme/other"), Artefact{ID: "secret", Text: "the secret"})
 	for _, src := range []string{"page:secret", "page:acme/other:secret", "page:none", "page:", "page:a:b:c", "page:acme:base#9"} {
@@ -325,14 +325,14 @@ func TestPageSource(t *testing.T) {
 func TestPageSourceTrust(t *testing.T) {
 	db := open(t, Options{})
 	s := db.Scope("acme")
-	put(t, s, Artefact{ID: "note", Kind: KindScratch, Text: "zebra one"})
+	put(t, s, Artefact{ID: "note", Kind: store.KindScratch, Text: "zebra one"})
 	put(t, s, Artefact{ID: "copy", Source: "page:note"})
-	require.Equal(t, Scratch, get(t, s, "copy").Provenance)
-	put(t, s, Artefact{ID: "base", Kind: KindChunk, Text: "zebra base"})
+	require.Equal(t, store.Scratch, get(t, s, "copy").Provenance)
+	put(t, s, Artefact{ID: "base", Kind: store.KindChunk, Text: "zebra base"})
 	put(t, s, Artefact{ID: "of-base", Source: "page:base"})
-	require.Equal(t, Chunk, get(t, s, "of-base").Provenance)
-	put(t, s, Artefact{ID: "base", Kind: KindScratch, Text: "zebra scratch"})
-	require.Equal(t, Scratch, get(t, s, "of-base").Provenance)
+	require.Equal(t, store.Chunk, get(t, s, "of-base").Provenance)
+	put(t, s, Artefact{ID: "base", Kind: store.KindScratch, Text: "zebra scratch"})
+	require.Equal(t, store.Scratch, get(t, s, "of-base").Provenance)
 	require.Empty(t, ids(assemble(t, s, Query{Text: "zebra"})))
 }
 
@@ -343,15 +343,15 @@ func TestRefetchIsNotVerified(t *testing.T) {
 	db := open(t, Options{Sources: map[string]store.Source{"memo": m}})
 	s := db.Scope("acme")
 	must(db.Admin().PutVerified(ctx, "acme", "anna", Artefact{ID: "policy", Source: "memo:k"}))(t)
-	require.Equal(t, HumanVerified, get(t, s, "policy").Provenance)
+	require.Equal(t, store.HumanVerified, get(t, s, "policy").Provenance)
 	m.do(func(m *memo) { m.stamp["k"] = "etag-2" })
-	require.Equal(t, HumanVerified, get(t, s, "policy").Provenance, "the same words under a new stamp")
+	require.Equal(t, store.HumanVerified, get(t, s, "policy").Provenance, "the same words under a new stamp")
 	m.do(func(m *memo) { m.stamp["k"] = "" })
 	m.set("k", "limit 900")
 	a := assemble(t, s, Query{Text: "limit"})
 	require.Contains(t, a.Text(), "limit 900")
-	require.Equal(t, Chunk, a.Blocks[0].Provenance)
-	require.Equal(t, Chunk, get(t, s, "policy").Provenance)
+	require.Equal(t, store.Chunk, a.Blocks[0].Provenance)
+	require.Equal(t, store.Chunk, get(t, s, "policy").Provenance)
 }
 
 // Each case has a clock of its own, which stands still while anybody works: a busy machine takes nothing of the deadline.
@@ -379,7 +379,7 @@ func TestHostSource(t *testing.T) {
 				c.set()
 				begun := time.Now()
 				_, err := s.Get(ctx, "x")
-				require.ErrorIs(t, err, ErrDirty)
+				require.ErrorIs(t, err, store.ErrDirty)
 				require.ErrorContains(t, err, c.says)
 				require.Equal(t, name == "deadline", time.Since(begun) == limit, "only who hangs is waited for, and for no longer than that")
 				a := assemble(t, s, Query{Text: "one"})
@@ -393,10 +393,10 @@ func TestHostSource(t *testing.T) {
 	}
 	s := open(t, Options{Sources: map[string]store.Source{"memo": m}}).Scope("acme")
 	for _, src := range []string{"memo:", "memo", ":k", "nobody:k", "MEMO:k", strings.Repeat("x", store.MaxSource+1)} {
-		require.ErrorIs(t, errOf(s.Put(ctx, Artefact{ID: "y", Source: src})), ErrInvalid, src)
+		require.ErrorIs(t, errOf(s.Put(ctx, Artefact{ID: "y", Source: src})), store.ErrInvalid, src)
 	}
 	for _, scheme := range []string{"page", ""} {
-		require.ErrorIs(t, errOf(Open(filepath.Join(t.TempDir(), "x"), Options{Sources: map[string]store.Source{scheme: m}})), ErrInvalid)
+		require.ErrorIs(t, errOf(Open(filepath.Join(t.TempDir(), "x"), Options{Sources: map[string]store.Source{scheme: m}})), store.ErrInvalid)
 	}
 }
 
@@ -426,23 +426,23 @@ func TestCheckPolicy(t *testing.T) {
 	s := db.Scope("acme")
 	m.set("k", "one")
 	put(t, s, Artefact{ID: "x", Source: "memo:k"})
-	probed := func(p CheckPolicy) int64 {
+	probed := func(p time.Duration) int64 {
 		before := m.probes.Load()
 		get(t, s, "x", WithCheck(p))
 		return m.probes.Load() - before
 	}
 	require.EqualValues(t, 0, probed(CheckNever))
-	require.EqualValues(t, 1, probed(CheckAlways))
-	require.EqualValues(t, 1, probed(CheckAlways))
-	require.EqualValues(t, 0, probed(CheckEvery(time.Minute)))
+	require.EqualValues(t, 1, probed(0))
+	require.EqualValues(t, 1, probed(0))
+	require.EqualValues(t, 0, probed(time.Minute))
 	clk.add(time.Minute - time.Millisecond)
-	require.EqualValues(t, 0, probed(CheckEvery(time.Minute)))
+	require.EqualValues(t, 0, probed(time.Minute))
 	clk.add(time.Millisecond)
-	require.EqualValues(t, 1, probed(CheckEvery(time.Minute)))
+	require.EqualValues(t, 1, probed(time.Minute))
 	clk.add(-time.Hour)
-	require.EqualValues(t, 1, probed(CheckEvery(time.Minute)), "a clock that was set back proves nothing")
+	require.EqualValues(t, 1, probed(time.Minute), "a clock that was set back proves nothing")
 	m.set("k", "two")
-	require.Equal(t, "one", get(t, s, "x", WithCheck(CheckEvery(time.Minute))).Text)
+	require.Equal(t, "one", get(t, s, "x", WithCheck(time.Minute)).Text)
 	a := assemble(t, s, Query{Text: "one two", Check: CheckNever})
 	require.Contains(t, a.Text(), "one")
 	a = assemble(t, s, Query{Text: "one two"})
@@ -592,8 +592,8 @@ func TestReadOnlyNeverRefetches(t *testing.T) {
 	m.set("k", "limit 400")
 	fetches := m.fetches.Load()
 	_, err := s.Get(ctx, "x")
-	require.ErrorIs(t, err, ErrDirty)
-	require.ErrorIs(t, err, ErrReadOnly)
+	require.ErrorIs(t, err, store.ErrDirty)
+	require.ErrorIs(t, err, store.ErrReadOnly)
 	a := assemble(t, s, Query{Text: "limit"})
 	require.Equal(t, []string{"y"}, ids(a))
 	require.Contains(t, left(a, "x")[0], "read-only")
@@ -601,10 +601,10 @@ func TestReadOnlyNeverRefetches(t *testing.T) {
 	require.Equal(t, "limit 200", get(t, s, "x", ServeStale()).Text)
 	require.Equal(t, fetches, m.fetches.Load())
 	require.Equal(t, size, dbtest.SizeOf(ro.Manifests()))
-	require.ErrorIs(t, errOf(s.Put(ctx, Artefact{ID: "z", Text: "z"})), ErrReadOnly)
-	require.ErrorIs(t, s.Delete(ctx, "y"), ErrReadOnly)
-	require.ErrorIs(t, errOf(s.Begin(ctx)), ErrReadOnly)
-	require.ErrorIs(t, errOf(ro.Admin().PutVerified(ctx, "acme", "anna", Artefact{ID: "z"})), ErrReadOnly)
+	require.ErrorIs(t, errOf(s.Put(ctx, Artefact{ID: "z", Text: "z"})), store.ErrReadOnly)
+	require.ErrorIs(t, s.Delete(ctx, "y"), store.ErrReadOnly)
+	require.ErrorIs(t, errOf(s.Begin(ctx)), store.ErrReadOnly)
+	require.ErrorIs(t, errOf(ro.Admin().PutVerified(ctx, "acme", "anna", Artefact{ID: "z"})), store.ErrReadOnly)
 }
 
 // What changed at the far end of a chain makes all of it dirty: a summary of a summary, a copy of a copy, and a page
@@ -620,19 +620,19 @@ func TestStalenessIsTransitive(t *testing.T) {
 	put(t, s, Artefact{ID: "summary", Text: "zebra: the limit is low", DerivedFrom: []Ref{{ID: "page"}}})
 	put(t, s, Artefact{ID: "summary of summary", Text: "zebra: low", DerivedFrom: []Ref{{ID: "summary"}}})
 	put(t, s, Artefact{ID: "summary of copy", Text: "zebra: lowest", DerivedFrom: []Ref{{ID: "copy of copy"}}})
-	b := assemble(t, s, Query{Text: "zebra", Kinds: []Kind{KindFact}})
+	b := assemble(t, s, Query{Text: "zebra", Kinds: []store.Kind{store.KindFact}})
 	require.Len(t, b.Blocks, 3, "%v", b.Left)
 	m.set("k", "limit 900")
 	require.Equal(t, "limit 900", get(t, s, "copy of copy").Text)
 	m.set("k", "limit 1000")
-	a := assemble(t, s, Query{Text: "zebra", Kinds: []Kind{KindFact}})
+	a := assemble(t, s, Query{Text: "zebra", Kinds: []store.Kind{store.KindFact}})
 	require.Empty(t, ids(a))
 	for _, id := range []string{"summary", "summary of summary", "summary of copy"} {
 		require.NotEmpty(t, left(a, id), id)
-		require.ErrorIs(t, errOf(s.Get(ctx, id)), ErrDirty, id)
+		require.ErrorIs(t, errOf(s.Get(ctx, id)), store.ErrDirty, id)
 	}
 	m.do(func(m *memo) { m.fail = errors.New("out of order") })
-	require.ErrorIs(t, errOf(s.Get(ctx, "copy of copy")), ErrDirty, "what cannot be checked at its root is not served")
+	require.ErrorIs(t, errOf(s.Get(ctx, "copy of copy")), store.ErrDirty, "what cannot be checked at its root is not served")
 	m.do(func(m *memo) { m.fail = nil })
 	require.Equal(t, "limit 1000", get(t, s, "copy of copy").Text)
 }
@@ -687,7 +687,7 @@ func TestRefetchesKeepTheirOrder(t *testing.T) {
 		db := open(t, Options{Clock: newClock().now, Sources: map[string]store.Source{"late": src}})
 		s := db.Scope("acme")
 		for i := range 8 {
-			put(t, s, Artefact{ID: fmt.Sprint("doc-", i), Source: fmt.Sprint("late:", i), Kind: KindChunk})
+			put(t, s, Artefact{ID: fmt.Sprint("doc-", i), Source: fmt.Sprint("late:", i), Kind: store.KindChunk})
 		}
 		assemble(t, s, Query{Text: "zebra"})
 		src.text = "zebra after"
@@ -763,14 +763,14 @@ func TestTextBesideASource(t *testing.T) {
 	put(t, s, Artefact{ID: "page", Text: "of the page"})
 	for source, text := range map[string]string{"file:" + file: "refunds up to 900", "page:page": "another", "file:" + dir + "/none": "x"} {
 		require.ErrorContains(t, errOf(s.Put(ctx, Artefact{ID: "x", Text: text, Source: source})), "text", source)
-		require.Error(t, errOf(s.Put(ctx, Artefact{ID: "x", Parts: []Part{{Type: "text", Text: text}}, Source: source})), source)
-		require.ErrorIs(t, errOf(s.Get(ctx, "x")), ErrNotFound)
+		require.Error(t, errOf(s.Put(ctx, Artefact{ID: "x", Parts: []store.Part{{Type: "text", Text: text}}, Source: source})), source)
+		require.ErrorIs(t, errOf(s.Get(ctx, "x")), store.ErrNotFound)
 	}
 	ref := put(t, s, Artefact{ID: "policy", Source: "file:" + file})
 	v := get(t, s, "policy") // what was read back can be put back
 	require.NotEmpty(t, v.Text)
 	require.Equal(t, ref, put(t, s, v.Artefact))
 	require.NoError(t, os.WriteFile(file, []byte("refunds up to 500"), 0o600))
-	require.ErrorIs(t, errOf(s.Put(ctx, v.Artefact)), ErrInvalid)
+	require.ErrorIs(t, errOf(s.Put(ctx, v.Artefact)), store.ErrInvalid)
 	require.Equal(t, "refunds up to 500", get(t, s, "policy").Text)
 }

@@ -403,7 +403,7 @@ func TestDraftsHaveVectors(t *testing.T) {
 	s := library(t, open(t, Options{Embedder: m}))
 	tx := begin(t, s)
 	defer tx.Rollback()
-	require.NoError(t, tx.Put(ctx, Artefact{ID: "draft", Text: "we repay money up to a maximum of 400", Provenance: Validated}))
+	require.NoError(t, tx.Put(ctx, Artefact{ID: "draft", Text: "we repay money up to a maximum of 400", Provenance: store.Validated}))
 	a := must(tx.Assemble(ctx, Query{Text: "reimbursement ceiling", Budget: 2000}))(t)
 	i := slices.Index(ids(a), "draft")
 	require.GreaterOrEqual(t, i, 0)
@@ -430,7 +430,7 @@ func TestReadOnlyKeepsNoVectors(t *testing.T) {
 func TestVectorOfAQuestionIsChecked(t *testing.T) {
 	s := library(t, open(t, Options{Embedder: &meanings{}}))
 	for _, v := range [][]float32{{float32(math.Inf(1))}, make([]float32, 1<<16+1)} {
-		require.ErrorIs(t, errOf(s.Assemble(ctx, Query{Text: "x", Budget: 100, Vector: v})), ErrInvalid)
+		require.ErrorIs(t, errOf(s.Assemble(ctx, Query{Text: "x", Budget: 100, Vector: v})), store.ErrInvalid)
 	}
 	a := assemble(t, s, Query{Text: howMuch, Vector: []float32{1, 2}})
 	require.Contains(t, a.Degraded, "the question of 2")
@@ -593,7 +593,7 @@ func TestEmbedReportsWhatFails(t *testing.T) {
 	own, cancel := context.WithCancel(ctx)
 	cancel()
 	require.ErrorIs(t, errOf(db.Admin().Embed(own, store.EmbedOptions{})), context.Canceled)
-	require.ErrorIs(t, errOf(open(t, Options{}).Admin().Embed(ctx, store.EmbedOptions{})), ErrInvalid)
+	require.ErrorIs(t, errOf(open(t, Options{}).Admin().Embed(ctx, store.EmbedOptions{})), store.ErrInvalid)
 	m.fail = func(context.Context, int, []string) ([][]float32, error) { return nil, errors.New("down") }
 	require.ErrorContains(t, errOf(db.Admin().Embed(ctx, store.EmbedOptions{Scope: "other"})), "no page could be embedded")
 }
@@ -698,10 +698,10 @@ func TestScoresBeforeAndAfterAVectorIsStored(t *testing.T) {
 	db := open(t, Options{Embedder: m})
 	s := db.Scope("acme")
 	for i := range 12 {
-		put(t, s, Artefact{ID: fmt.Sprint("note-", i), Kind: KindScratch, Text: "the parcel " + strings.Repeat("x", 3*i)})
+		put(t, s, Artefact{ID: fmt.Sprint("note-", i), Kind: store.KindScratch, Text: "the parcel " + strings.Repeat("x", 3*i)})
 	}
 	find := func() []Hit {
-		found := must(s.Search(ctx, "which parcel?", 20, WithFloor(Scratch)))(t)
+		found := must(s.Search(ctx, "which parcel?", 20, WithFloor(store.Scratch)))(t)
 		require.Empty(t, found.Degraded)
 		return found.Hits
 	}

@@ -8,6 +8,7 @@ import (
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 )
 
@@ -28,14 +29,14 @@ func TestWalk(t *testing.T) {
 	require.NoError(t, s.Update(ctx, func(tx *Txn) error {
 		require.NoError(t, tx.Put(ctx, Artefact{ID: "refunds", Source: "file:" + file}))
 		must(tx.Get(ctx, "refunds"))(t)
-		require.ErrorIs(t, errOf(s.Get(ctx, "refunds")), ErrNotFound)
+		require.ErrorIs(t, errOf(s.Get(ctx, "refunds")), store.ErrNotFound)
 		return nil
 	}))
 
 	t.Log("2  sequence.go: the commit got the next LSN; it was durable, then visible, then answered")
 	require.EqualValues(t, 1, stat().LSN)
 	v := get(t, s, "refunds")
-	require.Equal(t, []any{uint32(1), KindChunk, Chunk}, []any{v.Version, v.Kind, v.Provenance})
+	require.Equal(t, []any{uint32(1), store.KindChunk, store.Chunk}, []any{v.Version, v.Kind, v.Provenance})
 	_, written, err := db.Manifests().Written(ctx, v.Pages[0].Num, 1)
 	require.NoError(t, err)
 	require.Equal(t, v.Pages[0].Digest[:], []byte(written.Digest), "the audit holds its digest, not its text")
@@ -71,7 +72,7 @@ func TestWalk(t *testing.T) {
 	answer := Artefact{ID: "answer-1", Text: "Up to $400; above that a colleague decides.", DerivedFrom: []Ref{{ID: "refunds"}}}
 	require.NoError(t, tx.Put(ctx, answer))
 	own := must(tx.Get(ctx, "answer-1"))(t)
-	require.Equal(t, []any{Validated, v.Ref}, []any{own.Provenance, own.DerivedFrom[0]})
+	require.Equal(t, []any{store.Validated, v.Ref}, []any{own.Provenance, own.DerivedFrom[0]})
 
 	t.Log("8  txn.go, sequence.go: a checker is not convinced (0.6): held. The same answer at 0.88 is committed")
 	err = tx.Commit(ctx, Verdict{Confidence: .6, By: "checker"})
@@ -80,7 +81,7 @@ func TestWalk(t *testing.T) {
 	tx = must(s.Resume(ctx, a.Trace))(t)
 	require.NoError(t, tx.Put(ctx, answer))
 	require.NoError(t, tx.Commit(ctx, Verdict{Confidence: .88, By: "checker"}))
-	require.Equal(t, Validated, get(t, s, "answer-1").Provenance)
+	require.Equal(t, store.Validated, get(t, s, "answer-1").Provenance)
 
 	t.Log("9  manifest/, explain.go: one trace leads from the context to both answers; the context can be had again")
 	leaves := must(db.Manifests().ByTrace(ctx, a.Trace))(t)

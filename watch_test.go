@@ -19,6 +19,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/conversation"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/session"
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 )
 
@@ -169,7 +170,7 @@ func (k *randomTalk) turns() []Turn {
 	k.calls++
 	id := fmt.Sprint("c", k.calls)
 	return []Turn{
-		{Role: "assistant", ToolCalls: []ToolCall{{ID: id, Name: "grep", Arguments: fmt.Sprintf(`{"n":%d}`, k.calls)}}},
+		{Role: "assistant", ToolCalls: []store.ToolCall{{ID: id, Name: "grep", Arguments: fmt.Sprintf(`{"n":%d}`, k.calls)}}},
 		{Role: "tool", ToolCallID: id, Text: longProse(k.r, scale*(20+k.r.IntN(120)))},
 	}
 }
@@ -185,7 +186,7 @@ func (k *randomTalk) upset(ctx context.Context) {
 		_, err := k.chat.Pass(ctx, q)
 		k.done(err)
 	case 1:
-		if _, err := k.chat.Undo(ctx, 0); !errors.Is(err, session.ErrUndo) && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrHeadroom) && !errors.Is(err, ErrGone) {
+		if _, err := k.chat.Undo(ctx, 0); !errors.Is(err, session.ErrUndo) && !errors.Is(err, store.ErrNotFound) && !errors.Is(err, session.ErrHeadroom) && !errors.Is(err, store.ErrGone) {
 			require.NoError(k.t, err)
 		}
 	case 2:
@@ -213,7 +214,7 @@ func TestWatchConstantLoad(t *testing.T) {
 		}
 		w := must(chat.Watch(ctx))(t)
 		require.NoError(t, w.Start(ctx))
-		require.ErrorIs(t, w.Start(ctx), ErrInvalid)
+		require.ErrorIs(t, w.Start(ctx), store.ErrInvalid)
 		time.Sleep(1000 * conversation.LookAgain)
 		for range 1000 {
 			must(w.Step(ctx, time.Now()))(t)
@@ -231,7 +232,7 @@ func TestWatchConstantLoad(t *testing.T) {
 		st = must(w.Stats(ctx))(t)
 		require.False(t, st.Running)
 		require.NoError(t, w.Start(ctx))
-		require.ErrorIs(t, w.Start(ctx), ErrInvalid)
+		require.ErrorIs(t, w.Start(ctx), store.ErrInvalid)
 	})
 }
 
@@ -265,7 +266,7 @@ func watched(t *testing.T, path string, opts Options, cfg session.Config) (*DB, 
 		id := fmt.Sprint("c", i)
 		require.NoError(t, errOf(chat.Append(ctx,
 			Turn{Role: "user", Text: fmt.Sprint("Look at file ", i)},
-			Turn{Role: "assistant", Text: "Yes.", ToolCalls: []ToolCall{{ID: id, Name: "read", Arguments: fmt.Sprintf(`{"file":%d}`, i)}}},
+			Turn{Role: "assistant", Text: "Yes.", ToolCalls: []store.ToolCall{{ID: id, Name: "read", Arguments: fmt.Sprintf(`{"file":%d}`, i)}}},
 			Turn{Role: "tool", ToolCallID: id, Text: strings.Repeat("2026-11-20T10:00:00Z going on\n", 10) + longProse(r, 60)})))
 	}
 	return db, chat, must(chat.Watch(ctx))(t)
@@ -437,7 +438,7 @@ func TestWatchWhenContextsEnd(t *testing.T) {
 	for n := range 60 {
 		p := must(chat.Pass(ctx, session.PassQuery{Keywords: []string{fmt.Sprint("word", n)}}))(t)
 		_, err := chat.Undo(endAfter(n), p.Number)
-		if errors.Is(err, ErrOutcomeUnknown) {
+		if errors.Is(err, store.ErrOutcomeUnknown) {
 			continue
 		}
 		passes, passErr := chat.Passes(ctx)
@@ -462,7 +463,7 @@ func TestWatchWithoutWindowOrDatabase(t *testing.T) {
 	require.Zero(t, st.Limits)
 
 	require.NoError(t, db.Close())
-	require.ErrorIs(t, w.Start(ctx), ErrClosed)
+	require.ErrorIs(t, w.Start(ctx), store.ErrClosed)
 }
 
 // drained takes n events away.
@@ -510,8 +511,8 @@ func TestAppendOfMoreThanTheWindow(t *testing.T) {
 func TestBackstop(t *testing.T) {
 	db, chat := openTalk(t)
 	r := rand.New(rand.NewPCG(9, 9))
-	require.ErrorIs(t, chat.SetWindow(ctx, session.Config{Total: -5}), ErrInvalid)
-	require.ErrorIs(t, errOf(chat.Watch(ctx)), ErrInvalid)
+	require.ErrorIs(t, chat.SetWindow(ctx, session.Config{Total: -5}), store.ErrInvalid)
+	require.ErrorIs(t, errOf(chat.Watch(ctx)), store.ErrInvalid)
 	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 2000, KeepLast: 2}))
 	for range 30 { // nobody watches: each commit sees to itself
 		must(chat.Append(ctx, Turn{Role: "assistant", Text: longProse(r, 60)}))(t)
@@ -523,7 +524,7 @@ func TestBackstop(t *testing.T) {
 	require.Equal(t, session.PassBackstop, passes[0].Kind)
 
 	// One large result is stored cold or as a stub and costs the others no more than that.
-	refs, err := chat.Append(ctx, Turn{Role: "assistant", ToolCalls: []ToolCall{{ID: "c1", Name: "cat"}}}, Turn{Role: "tool", ToolCallID: "c1", Text: longProse(r, 3000)})
+	refs, err := chat.Append(ctx, Turn{Role: "assistant", ToolCalls: []store.ToolCall{{ID: "c1", Name: "cat"}}}, Turn{Role: "tool", ToolCallID: "c1", Text: longProse(r, 3000)})
 	require.NoError(t, err)
 	w := must(chat.Inspect(ctx))(t)
 	last := w.Turns[len(w.Turns)-1]
@@ -533,18 +534,18 @@ func TestBackstop(t *testing.T) {
 
 	// A trial says so and leaves no trace.
 	require.Positive(t, must(chat.Try(ctx, Turn{Role: "assistant", Text: longProse(r, 300)}))(t).Items)
-	require.ErrorIs(t, errOf(chat.Try(ctx, Turn{Role: "user", Text: longProse(r, 2000)})), ErrHeadroom)
+	require.ErrorIs(t, errOf(chat.Try(ctx, Turn{Role: "user", Text: longProse(r, 2000)})), session.ErrHeadroom)
 	require.Equal(t, w, must(chat.Inspect(ctx))(t))
 
 	// What is protected cannot be pushed out, and nothing of the refused commit stays.
 	_, err = chat.Append(ctx, Turn{Role: "user", Text: "small"}, Turn{Role: "user", Text: longProse(r, 2000)})
 	var short *session.HeadroomError
 	require.ErrorAs(t, err, &short)
-	require.ErrorIs(t, err, ErrHeadroom)
+	require.ErrorIs(t, err, session.ErrHeadroom)
 	require.Positive(t, short.Shortfall)
 	same := must(chat.Inspect(ctx))(t)
 	require.Equal(t, w.Turns, same.Turns)
-	require.ErrorIs(t, chat.Pin(ctx, refs[1].ID), ErrHeadroom)
+	require.ErrorIs(t, chat.Pin(ctx, refs[1].ID), session.ErrHeadroom)
 
 	// The truth about tokens is kept even where it bursts the window, and the next commit sees to it.
 	require.NoError(t, chat.Observe(ctx, 1000, 1300))

@@ -6,6 +6,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/session"
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 )
 
@@ -19,7 +20,7 @@ func TestBudgetOfTheWindow(t *testing.T) {
 	for i := range 60 {
 		must(chat.Append(ctx, Turn{Role: []string{"user", "assistant"}[i%2], Text: fmt.Sprint("turn ", i, " says many words ", i*i)}))(t)
 	}
-	require.ErrorIs(t, errOf(s.Assemble(ctx, Query{Text: "many words", Session: "chat"})), ErrInvalid)
+	require.ErrorIs(t, errOf(s.Assemble(ctx, Query{Text: "many words", Session: "chat"})), store.ErrInvalid)
 	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 400}))
 	w := must(chat.Inspect(ctx))(t)
 	a := must(s.Assemble(ctx, Query{Text: "many words", Session: "chat"}))(t)
