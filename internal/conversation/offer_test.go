@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ctxpage/ctxpage/internal/lexical"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -123,6 +124,34 @@ func TestOfferNamesExceptions(t *testing.T) {
 	require.Contains(t, at, "turn-700")
 	require.NotContains(t, at, "turn-701", "control: its neighbour has no room")
 	require.Less(t, len(o.Turns), 60)
+}
+
+// TestAnswersTakeAQuarter: turns that left the window and are found enter with at most a quarter of the budget, the best first,
+// and take none of it while the window shows their words.
+func TestAnswersTakeAQuarter(t *testing.T) {
+	c := long(t, 400, 100)
+	hit := func(i int, score float64) store.Candidate {
+		b := &c.Blocks[i]
+		return store.Candidate{Key: store.PageKey{Num: b.Nums[0]}, Ref: store.Ref{Scope: c.Scope, ID: b.ID}, Lexical: lexical.Hit{Score: score}}
+	}
+	size, ok := c.returnSize(c.Blocks[0].Unit)
+	require.True(t, ok)
+	require.Positive(t, size)
+	q := Question{Budget: 8 * ReturnShare * size, NoRoom: "over budget"} // room for eight
+	for i := range 50 {
+		q.Hits = append(q.Hits, hit(i, float64(1+i)))
+	}
+	found := 0
+	for _, turn := range c.Offer(q).Turns {
+		if turn.Found {
+			found++
+			require.Greater(t, turn.Seq, int64(42), "the best eight of fifty")
+		}
+	}
+	require.Equal(t, 8, found)
+	words, ok := c.returnSize(c.Blocks[350].Unit)
+	require.True(t, ok)
+	require.Zero(t, words, "the window shows them")
 }
 
 // One revision says what is current: what is derived is made once, again after a change, and follows a change of one unit.
