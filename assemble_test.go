@@ -54,7 +54,7 @@ func TestBudgetIsNeverExceeded(t *testing.T) {
 		if rapid.Bool().Draw(rt, "summarizer") {
 			by = &head{words: rapid.IntRange(0, 200).Draw(rt, "summary")}
 		}
-		count := rapid.SampledFrom([]token.Counter{token.Default(), bytesCounter{}, growing{}, lumps{}}).Draw(rt, "counter")
+		count := rapid.SampledFrom([]token.Counter{token.Default(), bytesCounter{}, byRune{}, superadditive{}, growing{}, lumps{}}).Draw(rt, "counter")
 		db := must(Open(sub+"/agent.ctx", Options{Counter: count, PageTokens: rapid.SampledFrom([]int{16, 64, 512}).Draw(rt, "page"), Summarizer: by}))(rt)
 		defer func() { checkAndClose(rt, db) }()
 		s := db.Scope("acme")

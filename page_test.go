@@ -626,11 +626,6 @@ func TestEditedAnotherDay(t *testing.T) {
 	}
 }
 
-func found(t *testing.T, s *Scope, text string) []string {
-	t.Helper()
-	return hitIDs(must(hitsOf(s.Search(ctx, text, 10)))(t))
-}
-
 func TestSupersedesOfNothing(t *testing.T) {
 	db := open(t, Options{})
 	parent, s := db.Scope("acme"), db.Scope("acme/agent")

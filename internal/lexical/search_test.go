@@ -347,6 +347,27 @@ func TestStrangersChangeNothing(t *testing.T) {
 	})
 }
 
+// Questions that come together after a page was added bring the lists up to date once, and read them beside each other. The
+// race detector is what this test needs.
+func TestReadersTogether(t *testing.T) {
+	x, w := memStore{}.open(t), newWorld()
+	for num := uint64(1); num <= 200; num++ {
+		d := Doc{Num: num, Scope: 1, Analysis: words("zebra", 1)}
+		w.add(d)
+		x.Add(d)
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				hits, err := x.Search(nil, w, Query{Scopes: []uint32{1}, Terms: []string{"zebra"}, K: 300})
+				if err != nil || uint64(len(hits)) != num {
+					t.Errorf("%d hits of %d: %v", len(hits), num, err)
+				}
+			})
+		}
+		wg.Wait()
+	}
+}
+
 func TestRedirectTakesTheMaximum(t *testing.T) {
 	x, w := memStore{}.open(t), newWorld()
 	for num, a := range []Analysis{words("dentist", 1, "gus", 1), words("dentist", 1, "gus", 1), words("now", 1, "wendell", 1), words("other", 2)} {

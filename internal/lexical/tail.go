@@ -205,8 +205,12 @@ const mostMemo = 1 << 15
 // of is the place of a stem.
 func (m memo) of(stem uint32) *remembered { return &m[stem&uint32(len(m)-1)] }
 
-// forReaders puts the pages into lists that are not in lists yet.
+// forReaders puts the pages into lists that are not in lists yet. If there are none it writes nothing: another reader may be
+// reading the lists.
 func (l *lists) forReaders() {
+	if l.read == len(l.ends) {
+		return
+	}
 	from := uint32(0)
 	if l.read > 0 {
 		from = l.ends[l.read-1]
