@@ -187,14 +187,15 @@ func (m *model) search(scope, word string) []string {
 	return out
 }
 
-// stale reports whether a page that was seen is not what its artefact says any more.
+// stale reports whether a page that was seen is not the page of its artefact any more. A text that was superseded and is
+// put again comes as another page.
 func (m *model) stale(tx *mtx) bool {
-	for k, text := range tx.saw {
+	for k, page := range tx.pages {
 		if k.scope == tx.scope && (tx.drops[k.id] || tx.writes[k.id] != "") {
 			continue
 		}
 		a := m.arts[k]
-		if v := a.live(); v == nil || v.text != text || m.expired(v) || a.by != nil {
+		if v := a.live(); v == nil || v.page != page || m.expired(v) || a.by != nil {
 			return true
 		}
 	}
