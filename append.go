@@ -3,6 +3,7 @@ package ctxpage
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -54,6 +55,9 @@ type Turn struct {
 	// served as read. All turns of one Append must name the same assembly, or none. An *InvalidError that matches
 	// ErrNotFound if the session's own scope recorded no read under it.
 	Trace string
+	// Batch, a ULID, names the Append, as WithID names a transaction: repeated under it, also after its turns were deleted, it
+	// appends nothing and returns the references of the first time. All turns of one Append have the same Batch, or none.
+	Batch string
 	// Signals are facts that the host knows of the turn. They tell the watcher which turns are of little value. The
 	// database sets Digest and ExpiresAt itself.
 	Signals session.Signals
@@ -109,6 +113,24 @@ func (c *Session) Try(ctx context.Context, turns ...Turn) (session.PassInfo, err
 	return info, err
 }
 
+// Truncate deletes the newest turns, those with a number above after, in one transaction that the host vouches for, and returns the
+// references of their tombstones; after 0 deletes all turns. Their versions stay readable by reference until gc. If last is not "", the
+// newest turn must have that id: ErrConflict otherwise, and nothing is deleted. So several callers that each take the newest turn
+// take each turn once. WithID makes it idempotent.
+func (c *Session) Truncate(ctx context.Context, after int64, last string, opts ...TxnOption) ([]Ref, error) {
+	conv, err := c.hostConversation("Truncate")
+	if err != nil {
+		return nil, err
+	}
+	var refs []Ref
+	var refused error // no conflict that another try could end
+	err = conv.Exclusively(ctx, func() error {
+		refs, refused, err = c.s.appending(conv, "truncate").truncate(ctx, after, store.Canonical(last), opts)
+		return err
+	})
+	return refs, cmp.Or(err, refused)
+}
+
 // appending is one Append in flight. It belongs to the holder of the session's lock.
 type appending struct {
 	*conversation.Incoming
@@ -129,8 +151,8 @@ func (s *Scope) appending(c *conversation.Conversation, action string) *appendin
 }
 
 // begin begins the transaction of n turns.
-func (a *appending) begin(n int) (err error) {
-	a.tx, err = a.s.vouched()
+func (a *appending) begin(n int, opts ...TxnOption) (err error) {
+	a.tx, err = a.s.vouched(opts...)
 	a.refs = make([]Ref, n)
 	return err
 }
@@ -145,8 +167,17 @@ func (a *appending) takeBack() {
 // run carries the turns through all steps. An error of one turn names it by its place, from 1. Turns that only repeat
 // stored ones need no commit.
 func (a *appending) run(ctx context.Context, turns []Turn) ([]Ref, error) {
-	if err := a.begin(len(turns)); err != nil {
+	opts, err := batchOf(turns)
+	if err != nil {
 		return nil, err
+	}
+	if err := a.begin(len(turns), opts...); err != nil {
+		return nil, err
+	}
+	if len(opts) > 0 {
+		if applied, err := a.applied(ctx, turns); applied || err != nil {
+			return a.refs, err
+		}
 	}
 	for i := range turns {
 		t, err := turns[i].trace()
@@ -175,6 +206,53 @@ func (a *appending) run(ctx context.Context, turns []Turn) ([]Ref, error) {
 		return nil, err
 	}
 	return a.refs, nil
+}
+
+// batchOf returns the option that the Batch of the turns stands for.
+func batchOf(turns []Turn) (opts []TxnOption, _ error) {
+	for i := range turns {
+		switch id := turns[i].Batch; {
+		case id != turns[0].Batch:
+			return nil, fmt.Errorf("turn %d: %w", i+1, store.Invalid("batch", strconv.Quote(id)+" beside "+strconv.Quote(turns[0].Batch), "one batch in an append"))
+		case id != "" && i == 0:
+			opts = append(opts, WithID(id))
+		}
+	}
+	return opts, nil
+}
+
+// applied reports whether a batch was appended before, and fills in the references of that time. The turns must be those of
+// that time; turns that were deleted since are not compared.
+func (a *appending) applied(ctx context.Context, turns []Turn) (bool, error) {
+	out, err := a.s.db.store.Outcome(ctx, a.tx.id)
+	if errors.Is(err, store.ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	other := store.Invalid("batch", a.tx.ID(), "an id of your own: a new one, or that of the same append")
+	rest := out.Refs
+	for i := range turns {
+		t := turns[i]
+		if len(rest) > 0 && (t.ID == "" || store.Canonical(t.ID) == rest[0].ID) {
+			t.ID, a.refs[i], rest = rest[0].ID, rest[0], rest[1:]
+		}
+		art, err := a.artefact(&t)
+		if err != nil || t.ID == "" || a.refs[i].Scope != "" && a.refs[i].Scope != a.s.name {
+			return false, cmp.Or(err, other)
+		}
+		if a.c.Find(t.ID) < 0 {
+			continue
+		}
+		if a.refs[i], _, err = a.repeats(&art, &t); err != nil {
+			return false, err
+		}
+	}
+	if len(rest) > 0 {
+		return false, other
+	}
+	return true, nil
 }
 
 // trace returns the trace of a turn in the spelling of the manifest.
@@ -404,6 +482,44 @@ func (a *appending) commit(ctx context.Context) error {
 	a.Stored(pages)
 	a.c.Committed(a.tx.out.LSN)
 	return nil
+}
+
+// truncate deletes the turns behind a number. Every commit of a session expects that no other was made since it was read (Guard), so
+// no turn that another process appends meanwhile is deleted, and none stays before one that is. refused is the conflict of last.
+func (a *appending) truncate(ctx context.Context, after int64, last string, opts []TxnOption) (refs []Ref, refused, err error) {
+	if after < 0 {
+		return nil, nil, store.Invalid("after", strconv.FormatInt(after, 10), "the number of a turn, or 0")
+	}
+	if err := a.begin(0, opts...); err != nil {
+		return nil, nil, err
+	}
+	if len(opts) > 0 {
+		out, err := a.s.db.store.Outcome(ctx, a.tx.id)
+		if !errors.Is(err, store.ErrNotFound) {
+			return out.Refs, nil, err
+		}
+	}
+	if n := len(a.c.Blocks); last != "" && (n == 0 || a.c.Blocks[n-1].ID != last) {
+		return nil, fmt.Errorf("%w: turn %q is not the newest one of session %s; read the newest again", store.ErrConflict, last, a.c.ID), nil
+	}
+	for i := range a.c.Blocks {
+		if a.c.Blocks[i].Seq > after {
+			set(&a.tx.drop, a.c.Blocks[i].ID, true)
+		}
+	}
+	if len(a.tx.drop) == 0 {
+		return nil, nil, nil
+	}
+	b := a.tx.batch()
+	b.OnStale, b.State = store.AllowStale, append(b.State, a.Rows...)
+	b.Leaf = manifest.Record{Type: manifest.TypeCommit, Session: a.c.ID, Action: a.action, Reason: "vouched by the host"}
+	a.c.Guard(&b, 0)
+	if err := a.tx.finish(ctx, b); err != nil {
+		a.c.Failed(err)
+		return nil, nil, err
+	}
+	a.c.Committed(a.tx.out.LSN)
+	return a.tx.out.Refs, nil, nil
 }
 
 // receive makes the pages of a packet pages of the session. Their ids derive from the content, so receiving the same packet

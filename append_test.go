@@ -9,10 +9,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/render"
 	"github.com/ctxpage/ctxpage/session"
@@ -421,4 +423,111 @@ func TestBlockTokensAddUp(t *testing.T) {
 		}
 		require.Equal(t, a.Tokens, sum)
 	}
+}
+
+// TestAppendBatch: an append that is repeated under its batch adds nothing and has the same answer, also by another process, after a
+// reopen and after its turns are gone; another append under the batch is refused.
+func TestAppendBatch(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "agent.ctx")
+	db := openTest(t, path, talkOptions())
+	chat := db.Scope("acme/agent").Session("chat")
+	batch := must(db.newID())(t).String()
+	turns := []Turn{{Role: "user", Text: "what of refunds?", Batch: batch}, {ID: "answer", Role: "assistant", Text: "Up to $400.", Batch: batch}}
+	refs := must(chat.Append(ctx, turns...))(t)
+	require.Len(t, refs, 2)
+	require.Equal(t, refs, must(chat.Append(ctx, turns...))(t))
+	require.Len(t, must(listing.Collect(chat.Turns(ctx, 0)))(t), 2)
+	must(chat.Append(ctx, Turn{Role: "user", Text: "thanks"}))(t)
+	require.Equal(t, refs, must(chat.Append(ctx, turns...))(t))
+
+	other := []Turn{turns[0], turns[1]}
+	other[0].Text = "what of returns?"
+	for name, wrong := range map[string][]Turn{"another text": other, "one turn": turns[:1], "three turns": {turns[0], turns[1], {Role: "user", Text: "x", Batch: batch}}} {
+		_, err := chat.Append(ctx, wrong...)
+		require.ErrorIs(t, err, store.ErrInvalid, name)
+	}
+	_, err := db.Scope("acme/other").Session("chat").Append(ctx, turns...)
+	require.ErrorIs(t, err, store.ErrInvalid, "another scope")
+	_, err = chat.Append(ctx, turns[0], Turn{Role: "user", Text: "of no batch"})
+	require.ErrorIs(t, err, store.ErrInvalid, "two batches")
+	require.Len(t, must(listing.Collect(chat.Turns(ctx, 0)))(t), 3)
+
+	require.NoError(t, db.Close())
+	db = openTest(t, path, talkOptions())
+	chat = db.Scope("acme/agent").Session("chat")
+	require.Equal(t, refs, must(chat.Append(ctx, turns...))(t))
+	must(chat.Truncate(ctx, 0, ""))(t)
+	require.Equal(t, refs, must(chat.Append(ctx, turns...))(t), "it is not appended again")
+	require.Empty(t, must(listing.Collect(chat.Turns(ctx, 0)))(t))
+	must(chat.Append(ctx, Turn{Role: "user", Text: "what of refunds?"}))(t)
+	require.Len(t, must(listing.Collect(chat.Turns(ctx, 0)))(t), 1, "control: without the batch it is")
+	require.Empty(t, must(db.Admin().Check(ctx, nil))(t))
+	require.NoError(t, db.Close())
+}
+
+// TestTruncate: the newest turns go in one transaction, if they are still the newest; what stays is as it was.
+func TestTruncate(t *testing.T) {
+	db, chat := openTalk(t)
+	for i := range 6 {
+		must(chat.Append(ctx, Turn{Role: "user", Text: fmt.Sprint("turn ", i+1)}))(t)
+	}
+	texts := func() (out []string) {
+		for _, v := range must(listing.Collect(chat.Turns(ctx, 0)))(t) {
+			out = append(out, v.Text)
+		}
+		return out
+	}
+	_, err := chat.Truncate(ctx, 4, "block-chat-5")
+	require.ErrorIs(t, err, store.ErrConflict, "it is not the newest")
+	require.Len(t, texts(), 6)
+	batch := WithID(must(db.newID())(t).String())
+	refs := must(chat.Truncate(ctx, 5, "block-chat-6", batch))(t)
+	require.Len(t, refs, 1)
+	require.Equal(t, refs, must(chat.Truncate(ctx, 5, "block-chat-6", batch))(t), "repeated under its batch")
+	_, err = chat.Truncate(ctx, 5, "block-chat-6")
+	require.ErrorIs(t, err, store.ErrConflict, "control: without the batch")
+	require.Equal(t, []string{"turn 1", "turn 2", "turn 3", "turn 4", "turn 5"}, texts())
+	must(chat.Truncate(ctx, 2, ""))(t)
+	require.Equal(t, []string{"turn 1", "turn 2"}, texts())
+	require.Empty(t, must(chat.Truncate(ctx, 2, ""))(t), "nothing is behind it")
+	must(chat.Append(ctx, Turn{Role: "user", Text: "anew"}))(t)
+	require.Equal(t, []string{"turn 1", "turn 2", "anew"}, texts())
+	require.Equal(t, 3, len(must(chat.Inspect(ctx))(t).Turns))
+	_, err = chat.Truncate(ctx, -1, "")
+	require.ErrorIs(t, err, store.ErrInvalid)
+	old := must(db.Scope("acme/agent").Recall(ctx, Ref{Scope: "acme/agent", ID: "block-chat-6", Version: 1}))(t)
+	require.Equal(t, "turn 6", old.Text, "its version stays")
+
+	// Eight callers that take the newest turn take each turn once.
+	for i := range 40 {
+		must(chat.Append(ctx, Turn{Role: "user", Text: fmt.Sprint("number ", i)}))(t)
+	}
+	var mu sync.Mutex
+	taken := map[string]int{}
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			mine := db.Scope("acme/agent").Session("chat")
+			for {
+				w, err := mine.Inspect(ctx)
+				if err != nil || len(w.Turns) == 0 {
+					return
+				}
+				last := w.Turns[len(w.Turns)-1]
+				if _, err := mine.Truncate(ctx, last.Seq-1, last.ID); err == nil {
+					mu.Lock()
+					taken[last.ID]++
+					mu.Unlock()
+				} else if !errors.Is(err, store.ErrConflict) {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	require.Len(t, taken, 43)
+	for id, n := range taken {
+		require.Equal(t, 1, n, id)
+	}
+	require.Empty(t, texts())
 }

@@ -66,8 +66,8 @@ var importMap = map[string]string{
 	".":                     "internal/filestore store internal/budget directive internal/lexical manifest render session token internal/triage internal/deadline internal/codec internal/eraseplan internal/format internal/freshness internal/handoff internal/directivelog internal/listing internal/rendering internal/staterows internal/conversation internal/vector internal/portable ops internal/gate internal/prose internal/remote",
 
 	"embed":            "internal/deadline",
-	"serve":            ". directive internal/filestore internal/view manifest internal/remote render session store token/bpe internal/triage internal/listing ops",
-	"internal/view":    ". store internal/triage",
+	"serve":            ". directive internal/filestore internal/view manifest internal/remote render session store token/bpe internal/triage internal/listing ops internal/portable",
+	"internal/view":    ". store internal/triage ops",
 	"httpsource":       "internal/deadline store",
 	"cmd/dbctl":        "internal/dbctl",
 	"internal/dbctl":   ". internal/budget directive embed internal/filestore internal/eraseplan internal/freshness internal/handoff internal/view internal/mcpserver manifest internal/remote render session store token token/bpe internal/triage internal/portable internal/foreign serve embed/static internal/deadline internal/listing internal/archive ops internal/format compat/commands compat/contexty",

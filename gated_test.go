@@ -48,6 +48,7 @@ func TestGatedHandleWritesNothing(t *testing.T) {
 		"receive":       func() error { _, err := talk.Receive(ctx, packet); return err },
 		"record":        func() error { return talk.Record(ctx, session.Notes{Goal: "refund all"}) },
 		"pass":          func() error { _, err := talk.Pass(ctx, session.PassQuery{Keywords: []string{"x"}}); return err },
+		"truncate":      func() error { _, err := talk.Truncate(ctx, 0, ""); return err },
 		"undo":          func() error { _, err := talk.Undo(ctx, 0); return err },
 		"pin":           func() error { return talk.Pin(ctx, refs[0].ID) },
 		"unpin":         func() error { return talk.Unpin(ctx, refs[0].ID) },
@@ -90,7 +91,7 @@ func TestGatedHandleWritesNothing(t *testing.T) {
 func TestGatedSurface(t *testing.T) {
 	known := map[any]string{
 		(*Scope)(nil):      "AddDirectory Artefacts Assemble Begin Delete Directives Directories Export Get Health Name Put Recall Refresh RemoveDirectory Replay Resume Search Session Sessions Update Versions",
-		(*Session)(nil):    "Append Contract Handoff ID Inspect Observe Pass Passes Pin Recall Receive Record SetWindow Try Turns Undo Unpin Watch",
+		(*Session)(nil):    "Append Contract Handoff ID Inspect Observe Pass Passes Pin Recall Receive Record SetWindow Truncate Try Turns Undo Unpin Watch",
 		(*Directives)(nil): "Apply Entries Import Preview Restore State Step",
 		(*Txn)(nil):        "Assemble Commit Delete Done Get ID Judge Outcome Put Rollback Search Trace Unchanged",
 	}

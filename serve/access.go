@@ -71,9 +71,6 @@ func ParseRole(name string) (Role, error) {
 	return 0, store.Invalid("role", fmt.Sprintf("%.40q", name), "agent, host or operator")
 }
 
-// MinToken is the least length of a bearer token in bytes.
-const MinToken = 16
-
 // The headers of a caller.
 const (
 	headerKey     = "Ctxpage-Key"   // from hello

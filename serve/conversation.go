@@ -17,6 +17,7 @@ import (
 
 var conversationCalls = []call{
 	unary("session/append", Host, "Append turns to a conversation, in one transaction.", appendTurns),
+	unary("session/truncate", Host, "Delete the newest turns, in one transaction, if they are still the newest.", truncate),
 	unary("session/window", Agent, "The window of a conversation, without texts.", window),
 	unary("session/limit", Host, "Set the size of the window in tokens; 0 removes the limit.", limitWindow),
 	unary("session/pass", Host, "Decide which turns stay whole, become stubs or leave the window.", pass),
@@ -67,6 +68,7 @@ func (t *turnIn) turn() (ctxpage.Turn, error) {
 type appendIn struct {
 	Session string   `json:"session"`
 	Turns   []turnIn `json:"turns"`
+	Batch   string   `json:"batch,omitempty" jsonschema:"a ULID that names this call; a repeated one is applied once"`
 	DryRun  bool     `json:"dry_run,omitempty" jsonschema:"say whether they would fit and what would make room"`
 }
 
@@ -88,6 +90,7 @@ func appendTurns(ctx context.Context, r *request, in appendIn) (appendOut, error
 		if turns[i], err = in.Turns[i].turn(); err != nil {
 			return appendOut{}, fmt.Errorf("turn %d: %w", i+1, err)
 		}
+		turns[i].Batch = in.Batch
 	}
 	c := r.s.Session(in.Session)
 	if in.DryRun {
@@ -96,6 +99,26 @@ func appendTurns(ctx context.Context, r *request, in appendIn) (appendOut, error
 	}
 	refs, err := c.Append(ctx, turns...)
 	return appendOut{Refs: view.Refs(refs)}, err
+}
+
+type truncateIn struct {
+	Session string `json:"session"`
+	After   int64  `json:"after" jsonschema:"turns with a higher number go; 0: all"`
+	Last    string `json:"last,omitempty" jsonschema:"id that the newest turn must have: otherwise the call fails with conflict and nothing goes"`
+	Batch   string `json:"batch,omitempty" jsonschema:"a ULID that names this call; a repeated one is applied once"`
+}
+
+type truncateOut struct {
+	Deleted []string `json:"deleted" jsonschema:"references of the tombstones, by id"`
+}
+
+func truncate(ctx context.Context, r *request, in truncateIn) (truncateOut, error) {
+	var opts []ctxpage.TxnOption
+	if in.Batch != "" {
+		opts = append(opts, ctxpage.WithID(in.Batch))
+	}
+	refs, err := r.s.Session(in.Session).Truncate(ctx, in.After, in.Last, opts...)
+	return truncateOut{view.Refs(refs)}, err
 }
 
 type sessionIn struct {
@@ -255,6 +278,7 @@ func recall(ctx context.Context, r *request, in recallIn) (view.Page, error) {
 type historyIn struct {
 	Session string `json:"session"`
 	From    int64  `json:"from,omitempty" jsonschema:"sequence number of the first turn"`
+	Last    int    `json:"last,omitempty" jsonschema:"only this many of the newest turns, instead of from"`
 	Limit   int    `json:"limit,omitempty" jsonschema:"at most 1000; default 100"`
 }
 
@@ -268,15 +292,36 @@ func history(ctx context.Context, r *request, in historyIn) (historyOut, error) 
 	if err != nil {
 		return historyOut{}, err
 	}
+	if in.Last != 0 {
+		if in.From != 0 {
+			return historyOut{}, store.Invalid("from, last", "both", "one of them")
+		}
+		if limit, err = within(in.Last, 0, maxList); err != nil {
+			return historyOut{}, err
+		}
+		if in.From, err = r.fromOfLast(ctx, in.Session, in.Last); err != nil {
+			return historyOut{}, err
+		}
+	}
 	turns, err := listing.Collect(r.s.Session(in.Session).Turns(ctx, in.From, ctxpage.AtMost(limit, "", nil)))
 	if err != nil {
 		return historyOut{}, err
 	}
 	out := historyOut{Turns: pagesOf(turns)}
-	if len(turns) == limit {
+	if len(turns) == limit && in.Last == 0 {
 		out.Next = turns[len(turns)-1].Seq + 1
 	}
 	return out, nil
+}
+
+// fromOfLast returns the number of the first of the newest turns. A turn that is appended meanwhile is newer: the caller then gets the
+// turns that were the newest when it asked.
+func (r *request) fromOfLast(ctx context.Context, name string, n int) (int64, error) {
+	w, err := r.s.Session(name).Inspect(ctx)
+	if err != nil || len(w.Turns) <= n {
+		return 0, err
+	}
+	return w.Turns[len(w.Turns)-n].Seq, nil
 }
 
 type sessionsIn struct {

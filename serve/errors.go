@@ -8,6 +8,7 @@ import (
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/remote"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -67,6 +68,7 @@ var coded = []struct {
 	{store.ErrVanished, "vanished", http.StatusConflict, "get with serve_stale returns what is stored"},
 	{store.ErrDirty, "dirty", http.StatusConflict, "get with serve_stale returns what is stored"},
 	{session.ErrHeadroom, "headroom", http.StatusUnprocessableEntity, ""},
+	{store.ErrQuota, "quota", http.StatusInsufficientStorage, "delete what is not needed, or raise the quota"},
 	{store.ErrBudget, "budget", http.StatusUnprocessableEntity, "give a larger budget"},
 	{ctxpage.ErrReplay, "replay_differs", http.StatusConflict, ""},
 	{store.ErrConflict, "conflict", http.StatusConflict, "read it again and retry"},
@@ -80,6 +82,7 @@ var coded = []struct {
 	{session.ErrUndo, "undo", http.StatusConflict, ""},
 	{store.ErrGated, "gated", http.StatusForbidden, "say hello as host for what the host vouches for"},
 	{store.ErrProvenance, "provenance", http.StatusForbidden, ""},
+	{ops.ErrReceipt, "invalid", http.StatusBadRequest, "a receipt as erase returned it"},
 	{store.ErrInvalid, "invalid", http.StatusBadRequest, ""},
 	{store.ErrNotFound, "not_found", http.StatusNotFound, ""},
 	{manifest.ErrNoLeaf, "not_found", http.StatusNotFound, ""},

@@ -22,6 +22,7 @@ var reviewCalls = []call{
 	unary("review/list", Operator, "Batches that the gate held, oldest first, without texts.", listHeld),
 	unary("review/show", Operator, "One held batch, with the changes since that affect it.", showHeld),
 	unary("review/approve", Operator, "Commit a held batch. The caller approves as its actor, which must not be the writer of the batch.", approve),
+	unary("review/approve_all", Operator, "Commit all held batches that the fields select. Each is decided by itself; those that cannot be approved stay held.", approveAll),
 	unary("review/reject", Operator, "Record that a held batch will not be committed.", reject),
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/view"
 )
 
-var calls = sorted(pageCalls, contextCalls, conversationCalls, directiveCalls, auditCalls, reviewCalls)
+var calls = sorted(pageCalls, contextCalls, conversationCalls, directiveCalls, auditCalls, reviewCalls, operatorCalls)
 
 var byName = index(calls)
 

@@ -113,6 +113,9 @@ func (d *door) send(who http.Header, name string, in any) (int, map[string]any) 
 	require.NoError(d.t, err)
 	out := map[string]any{}
 	require.NoError(d.t, json.Unmarshal(b, &out), "%s: %s", name, b)
+	if res.StatusCode == http.StatusOK {
+		describes(d.t, name, out)
+	}
 	return res.StatusCode, out
 }
 
@@ -780,9 +783,12 @@ func TestProtocolPage(t *testing.T) {
 func TestEveryErrorHasACode(t *testing.T) {
 	src, err := os.ReadFile("../store/errors.go")
 	require.NoError(t, err)
+	more, err := os.ReadFile("../store/quota.go")
+	require.NoError(t, err)
+	src = append(src, more...)
 	table, err := os.ReadFile("errors.go")
 	require.NoError(t, err)
-	names := regexp.MustCompile(`(?m)^\t(Err\w+)(?: error)? +=`).FindAllStringSubmatch(string(src), -1)
+	names := regexp.MustCompile(`(?m)^(?:\t|var )(Err\w+)(?: error)? +=`).FindAllStringSubmatch(string(src), -1)
 	require.Greater(t, len(names), 20)
 	for _, n := range names {
 		require.Contains(t, string(table), "{store."+n[1]+", ", n[1])

@@ -167,8 +167,8 @@ func (o *Options) check(db *ctxpage.DB) error {
 		}
 	}
 	for token, role := range o.Tokens {
-		if len(token) < MinToken || role > Operator {
-			return store.Invalid("Options.Tokens", fmt.Sprintf("a token of %d bytes for role %d", len(token), role), fmt.Sprintf("at least %d bytes, and a known role", MinToken))
+		if len(token) < view.MinToken || role > Operator {
+			return store.Invalid("Options.Tokens", fmt.Sprintf("a token of %d bytes for role %d", len(token), role), fmt.Sprintf("at least %d bytes, and a known role", view.MinToken))
 		}
 	}
 	return nil

@@ -14,7 +14,7 @@ import (
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/mcpserver"
-	"github.com/ctxpage/ctxpage/serve"
+	"github.com/ctxpage/ctxpage/internal/view"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -107,8 +107,8 @@ func (c *mcpServeCmd) serve(a *app, db *ctxpage.DB) error {
 
 func (c *mcpServeCmd) serveHTTP(ctx context.Context, a *app, s *mcp.Server) error {
 	token := strings.TrimSpace(os.Getenv(mcpTokenVariable))
-	if len(token) < serve.MinToken {
-		return usage("--http: any program of this machine can connect there: set %s to a bearer token of at least %d bytes, for the server and for its clients", mcpTokenVariable, serve.MinToken)
+	if len(token) < view.MinToken {
+		return usage("--http: any program of this machine can connect there: set %s to a bearer token of at least %d bytes, for the server and for its clients", mcpTokenVariable, view.MinToken)
 	}
 	l, err := mcpserver.Listen(ctx, c.HTTP)
 	if err != nil {

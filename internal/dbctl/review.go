@@ -159,13 +159,7 @@ func (v heldView) print(w io.Writer) {
 }
 
 // replaced counts what an approval takes out of use.
-func (v *heldView) replaced() int {
-	n := len(v.Replaces) + len(v.Deletes)
-	for i := range v.Writes {
-		n += len(v.Writes[i].Supersedes)
-	}
-	return n
-}
+func (v *heldView) replaced() int { return view.Replaced(v.held) }
 
 // effects prints what the approval of a draft does besides storing its text, gravest first, and then every field that is
 // set. The fields come from the JSON of the artefact, so a field that is added later is shown, too.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/mcpserver"
+	"github.com/ctxpage/ctxpage/internal/view"
 	"github.com/ctxpage/ctxpage/serve"
 )
 
@@ -115,8 +116,8 @@ func readTokens(path string) (map[string]serve.Role, error) {
 		if len(words) == 0 || strings.HasPrefix(words[0], "#") {
 			continue
 		}
-		if len(words) != 2 || len(words[1]) < serve.MinToken {
-			return nil, usage("--token-file %s, line %d: expected a role and a token of at least %d bytes, like: host 6f1c…", path, n, serve.MinToken)
+		if len(words) != 2 || len(words[1]) < view.MinToken {
+			return nil, usage("--token-file %s, line %d: expected a role and a token of at least %d bytes, like: host 6f1c…", path, n, view.MinToken)
 		}
 		role, err := serve.ParseRole(words[0])
 		if err != nil {

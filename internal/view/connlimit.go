@@ -10,6 +10,9 @@ import (
 	"time"
 )
 
+// MinToken is the least length in bytes of a bearer token of a server.
+const MinToken = 16
+
 // ServeLimited runs srv at l with at most n connections. At the limit, the connection that has been without a request for longest is
 // closed for the next one. If requests are under way on all, the next one receives full, a whole response of HTTP, and is closed.
 // ServeLimited sets srv.ConnState and srv.ConnContext. It returns the error of srv.Serve.

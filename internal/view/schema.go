@@ -2,19 +2,33 @@ package view
 
 import (
 	"fmt"
+	"reflect"
 	"strings"
 	"unicode/utf16"
 
 	"github.com/google/jsonschema-go/jsonschema"
+	"github.com/oklog/ulid/v2"
+
+	"github.com/ctxpage/ctxpage/ops"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // SchemaOf returns the JSON schema of a type. Its lists are plain arrays: the generator also allows null, which no door answers.
 func SchemaOf[T any]() (*jsonschema.Schema, error) {
-	s, err := jsonschema.For[T](&jsonschema.ForOptions{})
+	s, err := jsonschema.For[T](&jsonschema.ForOptions{TypeSchemas: texts()})
 	if err == nil {
 		forbidNullLists(s)
 	}
 	return s, err
+}
+
+// texts are the schemas of types that write themselves as text.
+func texts() map[reflect.Type]*jsonschema.Schema {
+	return map[reflect.Type]*jsonschema.Schema{
+		reflect.TypeFor[ops.Age]():   {Type: "string"},
+		reflect.TypeFor[ulid.ULID](): {Type: "string"},
+		reflect.TypeFor[store.Ref](): {Type: "string"},
+	}
 }
 
 func forbidNullLists(s *jsonschema.Schema) {
