@@ -15,9 +15,11 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/internal/mcpserver"
 	"github.com/ctxpage/ctxpage/internal/view"
 	"github.com/ctxpage/ctxpage/serve"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 type serveCmd struct {
@@ -187,7 +189,41 @@ func (c *serveCmd) listen(ctx context.Context, a *app) (net.Listener, error) {
 	if err != nil {
 		return nil, usage("--http: %v", err)
 	}
-	return l, nil
+	path, err := a.beside(c.File)
+	if err == nil {
+		l, err = announced(l, path+".http")
+	}
+	return l, err
+}
+
+// announced writes the address of a listener into a lock file, where clients that cannot use a unix socket find it. The first server
+// of a database announces itself; further ones, with other tokens or for other scopes, serve without that.
+func announced(l net.Listener, path string) (net.Listener, error) {
+	lock, err := filestore.TakeLock(filestore.Options{Path: path})
+	var taken *store.LockedError
+	if errors.As(err, &taken) {
+		return l, nil
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("announce %s: %w", l.Addr(), err), l.Close())
+	}
+	if err := lock.Serve("http://" + l.Addr().String()); err != nil {
+		return nil, errors.Join(err, l.Close(), lock.Release())
+	}
+	return &announcedListener{Listener: l, lock: lock}, nil
+}
+
+type announcedListener struct {
+	net.Listener
+	lock *filestore.Lock
+	once sync.Once
+}
+
+// Close closes the listener and takes the announcement back.
+func (l *announcedListener) Close() error {
+	err := net.ErrClosed
+	l.once.Do(func() { err = errors.Join(l.Listener.Close(), l.lock.Release()) })
+	return err
 }
 
 // say prints one line: who started serve reads it, and then calls.
