@@ -16,9 +16,9 @@ import (
 	"time"
 
 	. "github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/internal/budget"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/filestore"
+	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/render"
 	"github.com/ctxpage/ctxpage/session"
@@ -162,7 +162,7 @@ func TestShortfall(t *testing.T) {
 	for _, reserve := range []int{0, 40} {
 		_, err := s.Assemble(ctx, Query{Text: "x", Budget: 150, Reserve: reserve})
 		require.ErrorIs(t, err, store.ErrBudget)
-		var short *budget.BudgetError
+		var short *triage.BudgetError
 		require.True(t, errors.As(err, &short))
 		require.Positive(t, short.Shortfall)
 		a := assemble(t, s, Query{Text: "x", Budget: 150 + short.Shortfall, Reserve: reserve})
@@ -248,7 +248,7 @@ func TestReplay(t *testing.T) {
 	} {
 		past = append(past, assemble(t, s, q))
 	}
-	tiers := map[budget.Tier]bool{}
+	tiers := map[triage.Tier]bool{}
 	for _, a := range past {
 		tiers[a.Tier] = true
 	}

@@ -9,10 +9,10 @@ import (
 	"sync"
 	"unicode/utf8"
 
-	"github.com/ctxpage/ctxpage/internal/budget"
 	"github.com/ctxpage/ctxpage/internal/conversation"
 	"github.com/ctxpage/ctxpage/internal/deadline"
 	"github.com/ctxpage/ctxpage/internal/prose"
+	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -42,7 +42,7 @@ const reasonSummed = "the page it sums up was chosen itself"
 
 // compress offers the allocator a short form of a page. Turns keep the form that the window gave them, but the newest one:
 // where nothing else helps, a question that is cut short is better than none.
-func (a *assembling) compress(ctx context.Context, it *item, b *budget.Item) error {
+func (a *assembling) compress(ctx context.Context, it *item, b *triage.Item) error {
 	if it.whole || it.fixed() != manifest.FormFull || it.turn != nil && it.turn.Managed && !it.turn.Newest && !it.turn.Asks && it.turn.Pages == nil || len(it.head.Rows) == 0 {
 		return nil
 	}
@@ -161,7 +161,7 @@ func (a *assembling) dropSummaries(ctx context.Context) error {
 // summarise requests summaries for the pages that are about to be cut, and stores them. Up to eight requests run at
 // once, each under SummarizeTimeout. A read-only database and an assembly of the past request none, because they could
 // not store the result. A page whose summary would fall below the floor of the query gets none either.
-func (a *assembling) summarise(ctx context.Context, res budget.Result, at []int) {
+func (a *assembling) summarise(ctx context.Context, res triage.Result, at []int) {
 	by := a.s.db.opts.Summarizer
 	if by == nil || a.s.db.opts.ReadOnly || a.q.AsOf != 0 {
 		return
@@ -171,7 +171,7 @@ func (a *assembling) summarise(ctx context.Context, res budget.Result, at []int)
 	for _, p := range res.Placed {
 		it := a.ranked[at[p.Index]]
 		trusted := min(it.head.Provenance, store.Validated) >= min(a.q.Floor, it.head.Provenance)
-		if p.Form == budget.Compressed && it.sum == nil && it.own == nil && !it.asked && trusted {
+		if p.Form == triage.Compressed && it.sum == nil && it.own == nil && !it.asked && trusted {
 			asked, limits = append(asked, it), append(limits, p.Tokens)
 		}
 	}

@@ -32,45 +32,41 @@ const module = "github.com/ctxpage/ctxpage"
 // importMap is what each package may import of this module, its tests apart. Imports point down. A package without a
 // line fails the test, so that its place gets decided.
 var importMap = map[string]string{
-	"internal/corrupt":      "",
-	"wal":                   "internal/corrupt",
-	"internal/archive":      "internal/codec internal/corrupt manifest wal",
-	"manifest":              "internal/corrupt",
+	"wal":                   "internal/codec",
+	"internal/archive":      "internal/codec manifest wal",
+	"manifest":              "internal/codec",
 	"internal/lexical":      "internal/codec",
 	"token":                 "",
 	"token/bpe":             "token",
-	"internal/budget":       "",
 	"render":                "",
 	"internal/triage":       "",
 	"internal/prose":        "internal/lexical",
 	"session":               "internal/prose",
 	"internal/window":       "internal/prose session",
-	"store":                 "internal/corrupt internal/listing internal/lexical manifest render internal/triage",
+	"store":                 "internal/listing internal/lexical manifest render internal/triage internal/codec",
 	"internal/codec":        "",
 	"internal/format":       "internal/archive internal/codec internal/lexical manifest store internal/triage",
 	"internal/engine":       "internal/archive internal/codec internal/format internal/lexical internal/listing internal/triage internal/vector manifest store",
-	"internal/filestore":    "internal/archive internal/codec internal/corrupt internal/engine internal/format internal/lexical internal/seal manifest store wal",
-	"internal/seal":         "",
-	"internal/conversation": "internal/codec internal/prose internal/staterows internal/triage internal/window manifest render session store token",
-	"internal/staterows":    "store",
+	"internal/filestore":    "internal/archive internal/codec internal/engine internal/format internal/lexical manifest store wal",
+	"internal/conversation": "internal/codec internal/prose internal/triage internal/window manifest render session store token internal/format",
 	"internal/handoff":      "directive internal/conversation internal/freshness internal/directivelog internal/prose internal/window manifest session store",
 	"internal/vector":       "internal/deadline store internal/format",
-	"internal/rendering":    "internal/codec internal/format internal/directivelog internal/conversation internal/prose manifest render store internal/triage internal/staterows",
-	"internal/directivelog": "directive internal/codec manifest store internal/staterows internal/prose",
-	"internal/eraseplan":    "internal/directivelog internal/rendering internal/staterows internal/conversation internal/handoff manifest store internal/format ops internal/freshness internal/archive",
+	"internal/rendering":    "internal/codec internal/format internal/directivelog internal/conversation internal/prose manifest render store internal/triage",
+	"internal/directivelog": "directive internal/codec manifest store internal/prose internal/format",
+	"internal/eraseplan":    "internal/directivelog internal/rendering internal/conversation internal/handoff manifest store internal/format ops internal/freshness internal/archive",
 	"internal/deadline":     "",
 	"internal/listing":      "",
 	"internal/portable":     "internal/eraseplan manifest store token internal/directivelog ops internal/freshness internal/format",
-	"internal/freshness":    "internal/deadline internal/codec store internal/triage internal/staterows internal/directivelog internal/format ops",
+	"internal/freshness":    "internal/deadline internal/codec store internal/triage internal/directivelog internal/format ops",
 	"internal/gate":         "store",
-	".":                     "internal/filestore store internal/budget directive internal/lexical manifest render session token internal/triage internal/deadline internal/codec internal/eraseplan internal/format internal/freshness internal/handoff internal/directivelog internal/listing internal/rendering internal/staterows internal/conversation internal/vector internal/portable ops internal/gate internal/prose internal/remote",
+	".":                     "internal/filestore store directive internal/lexical manifest render session token internal/triage internal/deadline internal/codec internal/eraseplan internal/format internal/freshness internal/handoff internal/directivelog internal/listing internal/rendering internal/conversation internal/vector internal/portable ops internal/gate internal/prose internal/remote",
 
 	"embed":            "internal/deadline",
 	"serve":            ". directive internal/filestore internal/view manifest internal/remote render session store token/bpe internal/triage internal/listing ops internal/portable",
 	"internal/view":    ". store internal/triage ops",
 	"httpsource":       "internal/deadline store",
 	"cmd/dbctl":        "internal/dbctl",
-	"internal/dbctl":   ". internal/budget directive embed internal/filestore internal/eraseplan internal/freshness internal/handoff internal/view internal/mcpserver manifest internal/remote render session store token token/bpe internal/triage internal/portable internal/foreign serve embed/static internal/deadline internal/listing internal/archive ops internal/format compat/commands compat/contexty",
+	"internal/dbctl":   ". directive embed internal/filestore internal/eraseplan internal/freshness internal/handoff internal/view internal/mcpserver manifest internal/remote render session store token token/bpe internal/triage internal/portable internal/foreign serve embed/static internal/deadline internal/listing internal/archive ops internal/format compat/commands compat/contexty",
 	"internal/foreign": ". internal/portable render store internal/listing",
 	"embed/static":     "",
 	"bench":            "",
@@ -88,16 +84,16 @@ var importMap = map[string]string{
 	"internal/conformance": "compat/contexty directive internal/directivetext compat/commands",
 
 	"directive":              "internal/directivetext",
-	"ops":                    "internal/archive internal/conversation internal/directivelog internal/staterows manifest store internal/prose internal/format",
+	"ops":                    "internal/archive internal/conversation internal/directivelog manifest store internal/prose internal/format",
 	"internal/directivetext": "",
 
 	// Published tools to the letter, for dbctl and the conformance runner. The pipeline does not know them.
-	"compat/contexty": "internal/budget token token/bpe",
+	"compat/contexty": "token token/bpe internal/triage",
 	"compat/commands": "directive internal/directivetext internal/handoff internal/prose internal/window session",
 }
 
 // leaves open no file, start no goroutine and read no clock: what they need comes from the caller.
-var leaves = []string{"internal/lexical", "token", "internal/budget", "compat/contexty", "render", "internal/triage", "session", "directive", "internal/directivetext", "internal/seal", "internal/directivelog", "internal/prose", "internal/window"}
+var leaves = []string{"internal/lexical", "token", "compat/contexty", "render", "internal/triage", "session", "directive", "internal/directivetext", "internal/directivelog", "internal/prose", "internal/window"}
 
 // parsed is the files of a package. They are parsed here and not listed by the go command, so that the test cache sees
 // every change of them.
@@ -435,8 +431,8 @@ func foreignIn(pkg *types.Package) []string {
 
 // received are internal types that a user of the library reads and never writes: results, and what a store is asked. A store of
 // another module is built on engine.Log and engine.Rows, which are internal too.
-var received = strings.Fields(`budget.Tier corrupt.Unit filestore.Loss filestore.Salvaged portable.Counts portable.Exported portable.Header portable.Imported
-	portable.Position portable.Tally lexical.Analysis lexical.Dates lexical.Hit lexical.Stats lexical.TermCount lexical.Weights`)
+var received = strings.Fields(`codec.Unit filestore.Loss filestore.Salvaged portable.Counts portable.Exported portable.Header portable.Imported
+	portable.Position portable.Tally lexical.Analysis lexical.Dates lexical.Hit lexical.Stats lexical.TermCount lexical.Weights triage.Tier`)
 
 // TestInternalTypesHaveNames: what an exported declaration mentions has a name that other modules can write.
 func TestInternalTypesHaveNames(t *testing.T) {

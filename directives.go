@@ -9,8 +9,8 @@ import (
 
 	"github.com/ctxpage/ctxpage/directive"
 	"github.com/ctxpage/ctxpage/internal/directivelog"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/internal/listing"
-	"github.com/ctxpage/ctxpage/internal/staterows"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -20,7 +20,7 @@ import (
 //	Step ─▶ steps (one step at a time in this process) ─▶ Load: states of the scope and its ancestors
 //	                                                        │
 //	                 commit: versions, state row, page ◀── decide
-//	                   │ refused: another process stepped in between ─▶ Load again (staterows.Retry)
+//	                   │ refused: another process stepped in between ─▶ Load again (format.Retry)
 //	                   └ done: a version for each change, one leaf
 //
 // Invariant: a step is judged on the states that it read, of ancestors too, and its commit expects all of those rows
@@ -216,7 +216,7 @@ func (d *Directives) exclusively(ctx context.Context, fn func(c *directivelog.Ch
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	return staterows.Retry(ctx, func() error { // another process may step too
+	return format.Retry(ctx, func() error { // another process may step too
 		c, err := d.s.db.journal().Load(ctx, d.s.chain)
 		if err != nil {
 			return err

@@ -6,9 +6,9 @@ import (
 	"iter"
 	"slices"
 
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/internal/freshness"
 	"github.com/ctxpage/ctxpage/internal/listing"
-	"github.com/ctxpage/ctxpage/internal/staterows"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -69,7 +69,7 @@ func (s *Scope) setDirectory(ctx context.Context, d Directory, row []byte, actio
 	if s.db.opts.ReadOnly {
 		return store.ErrReadOnly
 	}
-	return staterows.Retry(ctx, func() error {
+	return format.Retry(ctx, func() error {
 		old, err := s.db.store.State(ctx, freshness.Recorded(d).Key(s.name))
 		if err != nil || old.LSN != 0 && row != nil && string(old.Value) == string(row) {
 			return err

@@ -8,7 +8,6 @@ import (
 	"math/bits"
 	"slices"
 
-	"github.com/ctxpage/ctxpage/internal/budget"
 	"github.com/ctxpage/ctxpage/internal/conversation"
 	"github.com/ctxpage/ctxpage/internal/directivelog"
 	"github.com/ctxpage/ctxpage/internal/rendering"
@@ -20,9 +19,9 @@ import (
 
 // The budget stage. Winners are offered to the allocator (package budget), and its answer is rendered:
 //
-//	                                 offer ─▶ budget.Fit ─▶ all whole ────────────────▶ place ─▶ count ─▶ fits: done
+//	                                 offer ─▶ triage.Fit ─▶ all whole ────────────────▶ place ─▶ count ─▶ fits: done
 //	                                   ▲          │ not all whole                        ▲        │
-//	                                   │          └▶ compress ─▶ budget.Fit ─▶ summarise ┘        │ too large
+//	                                   │          └▶ compress ─▶ triage.Fit ─▶ summarise ┘        │ too large
 //	                                   └────────────── shrink, unplace ◀──────────────────────────┘
 //
 // Invariants: the rendered context, counted as a whole, is never above Budget − Reserve. Costs are counted page by page
@@ -47,7 +46,7 @@ func (a *assembling) fit(ctx context.Context) error {
 	}
 	recounted := false
 	for shrink := 0; ; {
-		req := budget.Request{Budget: a.q.Budget - preamble - shrink, Reserve: a.q.Reserve, Overflow: a.q.overflow(), InOrder: a.q.Session == ""}
+		req := triage.Request{Budget: a.q.Budget - preamble - shrink, Reserve: a.q.Reserve, Overflow: a.q.overflow(), InOrder: a.q.Session == ""}
 		if a.q.Session != "" { // a share for the newest pages helps in a conversation; elsewhere it only costs recall
 			req.RecentShare = recentShare
 		} else if a.s.db.opts.Summarizer == nil { // each short form would be a call
@@ -62,14 +61,14 @@ func (a *assembling) fit(ctx context.Context) error {
 			at = a.shareOut(&req, at)
 		}
 		a.scratch.offered = req.Items
-		res, err := budget.Fit(req)
-		if err == nil && (res.Tier != budget.TierFull || res.Demand > res.Limit) {
+		res, err := triage.Fit(req)
+		if err == nil && (res.Tier != triage.TierFull || res.Demand > res.Limit) {
 			for j, i := range at {
 				if err := a.compress(ctx, a.ranked[i], &req.Items[j]); err != nil {
 					return err
 				}
 			}
-			if res, err = budget.Fit(req); err == nil {
+			if res, err = triage.Fit(req); err == nil {
 				a.summarise(ctx, res, at)
 			}
 		}
@@ -107,7 +106,7 @@ func (a *assembling) fit(ctx context.Context) error {
 // A window is often larger than the budget of one context, and its turns outscore every page. Without shares they would
 // keep every page out, one large old turn would keep out the newest ones, and the turn that answers would give way to
 // newer ones that do not. It returns at without the turns that are left out.
-func (a *assembling) shareOut(req *budget.Request, at []int) []int {
+func (a *assembling) shareOut(req *triage.Request, at []int) []int {
 	at, turns := a.cutHistory(req, at)
 	limit := req.Budget - req.Reserve
 	share := limit / foundPart
@@ -147,18 +146,18 @@ func (a *assembling) shareOut(req *budget.Request, at []int) []int {
 // the range. Of older turns, and of turns larger than half of the share, those that the question found come after the
 // history as quoted pages, and the others are left out. Turns that a pass has judged compete by its scores instead. It
 // returns at without the turns that are left out, and the share of the history.
-func (a *assembling) cutHistory(req *budget.Request, at []int) (kept []int, most int) {
+func (a *assembling) cutHistory(req *triage.Request, at []int) (kept []int, most int) {
 	limit, groups := max(req.Budget-req.Reserve, 0), map[string]*turnGroup{}
 	var turns []int // places in at
 	for j, i := range at {
 		it, b := a.ranked[i], &req.Items[j]
 		it.steady, it.quoted = false, false
 		switch {
-		case b.Class == budget.System || b.Pinned || b.Core || it.turn != nil && (it.turn.Newest || it.turn.Asks):
+		case b.Class == triage.System || b.Pinned || b.Core || it.turn != nil && (it.turn.Newest || it.turn.Asks):
 			limit -= b.Tokens
 		case it.turn == nil:
 			if it.quoted = a.quotes(it); it.quoted {
-				b.Class, b.Place, b.Position = budget.RAG, budget.PlaceChunks, b.Position-quotedFirst
+				b.Class, b.Place, b.Position = triage.RAG, triage.PlaceChunks, b.Position-quotedFirst
 			}
 		case it.turn.Score == conversation.MaxTurnScore:
 			turns = append(turns, j)
@@ -184,10 +183,10 @@ func (a *assembling) cutHistory(req *budget.Request, at []int) (kept []int, most
 		case fits(j) && groups[cmp.Or(b.Group, b.Key)].first >= begin:
 			it.steady = true
 		case !it.turn.Found:
-			it.reason = budget.ReasonBudget
+			it.reason = triage.OverBudget
 		default:
 			if it.quoted = !conversation.UsesTools(it.head); it.quoted {
-				b.Class, b.Place, b.Position, b.Recent = budget.RAG, budget.PlaceChunks, b.Position-quotedFirst, false
+				b.Class, b.Place, b.Position, b.Recent = triage.RAG, triage.PlaceChunks, b.Position-quotedFirst, false
 			}
 		}
 	}
@@ -200,7 +199,7 @@ func (a *assembling) cutHistory(req *budget.Request, at []int) (kept []int, most
 	items, kept := req.Items[:0], at[:0]
 	for j, i := range at {
 		if it := a.ranked[i]; it.reason == "" && parted[it.pair] {
-			it.reason = budget.ReasonBudget
+			it.reason = triage.OverBudget
 		}
 		if a.ranked[i].reason == "" {
 			items, kept = append(items, req.Items[j]), append(kept, i)
@@ -211,7 +210,7 @@ func (a *assembling) cutHistory(req *budget.Request, at []int) (kept []int, most
 }
 
 // foundBeside counts the tokens of what the question found beside the longest history that fits a limit. turns are places in at, newest first.
-func (a *assembling) foundBeside(req *budget.Request, at, turns []int, limit int) (tokens int) {
+func (a *assembling) foundBeside(req *triage.Request, at, turns []int, limit int) (tokens int) {
 	for j, i := range at {
 		if it := a.ranked[i]; it.turn == nil && (it.scored.semantic > 0 || it.cand.Lexical.Score > 0) {
 			tokens += req.Items[j].Tokens
@@ -243,7 +242,7 @@ type turnGroup struct {
 }
 
 // historyFrom returns the index of the turn with which the history begins. turns are places in at, newest first.
-func (a *assembling) historyFrom(req *budget.Request, at, turns []int, most int) (begin int) {
+func (a *assembling) historyFrom(req *triage.Request, at, turns []int, most int) (begin int) {
 	size, best := 0, -1
 	for _, j := range turns {
 		it := a.ranked[at[j]]
@@ -322,7 +321,7 @@ func (a *assembling) preamble() int {
 // withPreamble adds the beginning of a context to the figures of a budget error, so that they match the caller's
 // budget.
 func withPreamble(err error, preamble int) error {
-	var short *budget.BudgetError
+	var short *triage.BudgetError
 	if !errors.As(err, &short) {
 		return err
 	}
@@ -333,8 +332,8 @@ func withPreamble(err error, preamble int) error {
 
 // tier is the allocator's tier. Under Fill it also reports pages that were left out before the allocator was asked: turns
 // before the history, pages beyond the top K, or pages that cannot be served.
-func (a *assembling) tier(t budget.Tier) budget.Tier {
-	if a.q.Ladder || t >= budget.TierCore {
+func (a *assembling) tier(t triage.Tier) triage.Tier {
+	if a.q.Ladder || t >= triage.TierCore {
 		return t
 	}
 	for _, it := range a.ranked {
@@ -342,7 +341,7 @@ func (a *assembling) tier(t budget.Tier) budget.Tier {
 		case "", triage.Duplicate, reasonSummed: // the context has what it says
 		default:
 			if it.matters() {
-				return budget.TierCore
+				return triage.TierCore
 			}
 		}
 	}
@@ -358,10 +357,10 @@ func (a *assembling) unplace() {
 	}
 }
 
-var budgetReasons = []string{budget.ReasonBudget, budget.ReasonLarge, budget.ReasonGroup, budget.ReasonLow, budget.ReasonTier, budget.ReasonSystem}
+var budgetReasons = []string{triage.OverBudget, triage.ReasonLarge, triage.ReasonGroup, triage.ReasonLow, triage.ReasonTier, triage.ReasonSystem}
 
 // offer describes a winner to the allocator.
-func (a *assembling) offer(i int, b *budget.Item) {
+func (a *assembling) offer(i int, b *triage.Item) {
 	it := a.ranked[i]
 	c := it.cand
 	text := it.text
@@ -369,20 +368,20 @@ func (a *assembling) offer(i int, b *budget.Item) {
 		it.form, text = manifest.FormRange, it.cut()
 	}
 	it.name = it.refText()
-	*b = budget.Item{
+	*b = triage.Item{
 		Key: it.name, Class: classOf(c.Kind), Position: -i, Tokens: a.cost(it, text),
 		Pinned: c.Pinned, Core: c.Provenance == store.HumanVerified, Recent: c.Recent, Short: c.Kind == store.KindChunk,
 		Unasked: it.scored.semantic == 0, Minor: !it.matters(),
 	}
 	b.Score = it.scored.score * float64(b.Tokens)
 	if c.Kind == store.KindMessage && a.q.Session != "" && c.GroupName == a.q.Session {
-		b.Class, b.Position = budget.History, a.positionOf(c)
+		b.Class, b.Position = triage.History, a.positionOf(c)
 	}
 	if it.protected() {
 		b.Position = it.place
 	}
 	if directivelog.IsPage(c.Kind, c.Ref.ID) {
-		b.Place = budget.PlaceDirectives
+		b.Place = triage.PlaceDirectives
 	}
 	if len(it.head.ToolCalls) > 0 || it.head.ToolCallID != "" {
 		b.Group = c.GroupName + "\x00" + callOf(it.head)
@@ -395,7 +394,7 @@ func (a *assembling) offer(i int, b *budget.Item) {
 	}
 	if it.pair != "" {
 		if b.Group = it.pair; it.turn == nil { // also where it is pinned or verified, it stands beside its call
-			b.Place, b.Position = budget.PlaceHistory, a.positionOf(c)
+			b.Place, b.Position = triage.PlaceHistory, a.positionOf(c)
 		}
 	}
 }
@@ -410,20 +409,20 @@ func callOf(h *store.Head) string {
 
 // classOf returns the allocator's class of a kind. Facts, chunks, tool results and summaries compete as RAG; trust is not
 // a class, it is part of their score.
-func classOf(k store.Kind) budget.Class {
+func classOf(k store.Kind) triage.Class {
 	switch k {
 	case store.KindSystem:
-		return budget.System
+		return triage.System
 	case store.KindMessage:
-		return budget.History
+		return triage.History
 	case store.KindScratch:
-		return budget.Scratchpad
+		return triage.Scratchpad
 	}
-	return budget.RAG
+	return triage.RAG
 }
 
 // place takes the allocator's answer and renders it.
-func (a *assembling) place(res budget.Result, at []int) {
+func (a *assembling) place(res triage.Result, at []int) {
 	a.out = &Assembly{Trace: a.q.Trace, LSN: a.cands.LSN, Limit: a.q.Budget - a.q.Reserve, Review: res.Review, seed: a.s.db.fence + "/" + a.s.name, session: a.q.Session}
 	a.placed = make([]*item, 0, len(res.Placed))
 	a.out.Blocks = make([]Block, 0, len(res.Placed))
@@ -439,9 +438,9 @@ func (a *assembling) place(res budget.Result, at []int) {
 		it := a.ranked[at[p.Index]]
 		text := it.text
 		switch {
-		case p.Form == budget.Compressed && it.sum != nil:
+		case p.Form == triage.Compressed && it.sum != nil:
 			it.form, text, p.Tokens = manifest.FormSummary, it.sum.text, it.sum.tokens
-		case p.Form == budget.Compressed, it.whole && len(it.cuts) > 0:
+		case p.Form == triage.Compressed, it.whole && len(it.cuts) > 0:
 			it.form, text = manifest.FormRange, it.cut()
 		default:
 			it.form = it.fixed()

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	. "github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/internal/budget"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/token"
@@ -59,19 +59,19 @@ func TestFillTiers(t *testing.T) {
 	q := func(n int) Query { return Query{Text: "parcel rule", Budget: n} }
 
 	a := assemble(t, s, q(whole*104/100)) // each page is rounded up by itself
-	require.Equal(t, budget.TierFull, a.Tier)
+	require.Equal(t, triage.TierFull, a.Tier)
 	require.Len(t, a.Blocks, 13)
 	require.Equal(t, 13, forms(a)[manifest.FormFull])
 
 	a = assemble(t, s, q(whole*8/10))
-	require.Equal(t, budget.TierSummarised, a.Tier, "all fit once some are cut")
+	require.Equal(t, triage.TierSummarised, a.Tier, "all fit once some are cut")
 	require.Len(t, a.Blocks, 13)
 	require.Positive(t, forms(a)[manifest.FormRange])
 	require.Positive(t, forms(a)[manifest.FormFull], "room that was freed goes to full forms")
 	replays(t, db, a)
 
 	a = assemble(t, s, q(whole/4))
-	require.Equal(t, budget.TierCore, a.Tier)
+	require.Equal(t, triage.TierCore, a.Tier)
 	require.Less(t, len(a.Blocks), 13)
 	require.NotEmpty(t, a.Left, "what is left out is listed")
 	require.Equal(t, "rules", a.Blocks[0].Ref.ID)
@@ -79,7 +79,7 @@ func TestFillTiers(t *testing.T) {
 
 	must(db.Admin().PutVerified(ctx, "acme", "anna", Artefact{ID: "fact", Text: words(7, 300)}))(t)
 	a = assemble(t, s, q(200))
-	require.Equal(t, budget.TierMinimal, a.Tier, "what is protected alone does not fit")
+	require.Equal(t, triage.TierMinimal, a.Tier, "what is protected alone does not fit")
 	require.True(t, a.Review)
 	require.True(t, a.Manifest.Review)
 	require.Equal(t, "rules", ids(a)[0])
@@ -87,7 +87,7 @@ func TestFillTiers(t *testing.T) {
 
 	_, err := s.Assemble(ctx, q(12))
 	require.ErrorIs(t, err, store.ErrBudget)
-	var short *budget.BudgetError
+	var short *triage.BudgetError
 	require.ErrorAs(t, err, &short)
 	require.Equal(t, short.Need-short.Have, short.Shortfall)
 	need := 12 + short.Shortfall
@@ -190,7 +190,7 @@ func TestSummarizer(t *testing.T) {
 
 	q := Query{Text: "parcel rule", Budget: whole * 100 / 85, Ladder: true}
 	a := assemble(t, s, q)
-	require.Equal(t, budget.TierSummarised, a.Tier)
+	require.Equal(t, triage.TierSummarised, a.Tier)
 	require.Equal(t, 6, forms(a)[manifest.FormSummary])
 	require.Equal(t, 6, by.calls)
 	replays(t, db, a)
@@ -480,7 +480,7 @@ func TestExtractsMakeRoom(t *testing.T) {
 	db, chunks := fill(store.KindChunk, Options{})
 	_, facts := fill(store.KindFact, Options{})
 	_, asked := fill(store.KindChunk, Options{Summarizer: mute{}})
-	require.Equal(t, budget.TierCore, chunks.Tier)
+	require.Equal(t, triage.TierCore, chunks.Tier)
 	require.GreaterOrEqual(t, forms(chunks)[manifest.FormRange], 4)
 	require.LessOrEqual(t, forms(facts)[manifest.FormRange], 2, "only what no whole one can take")
 	require.Equal(t, forms(facts), forms(asked))

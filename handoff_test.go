@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ctxpage/ctxpage/internal/budget"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/handoff"
+	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
@@ -223,7 +223,7 @@ func TestHandoffOfALongSession(t *testing.T) {
 				for turn := range 3 {
 					a := must(other.Scope("night").Assemble(ctx, Query{Text: "What is the refund limit?", Budget: 4000, Session: "shift"}))(t)
 					require.False(t, a.Review)
-					require.LessOrEqual(t, a.Tier, budget.TierSummarised)
+					require.LessOrEqual(t, a.Tier, triage.TierSummarised)
 					require.Contains(t, a.Text(), "answer Ann")
 					require.Contains(t, a.Text(), "prohibit guesses")
 					must(night.Append(ctx, Turn{Role: "user", Text: fmt.Sprintf("And %d?", turn)}))(t)

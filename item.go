@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ctxpage/ctxpage/internal/budget"
 	"github.com/ctxpage/ctxpage/internal/conversation"
 	"github.com/ctxpage/ctxpage/internal/freshness"
 	"github.com/ctxpage/ctxpage/internal/prose"
@@ -70,7 +69,7 @@ type scratch struct {
 	best     []*item
 	keys     []store.PageKey
 	paged    []int
-	offered  []budget.Item
+	offered  []triage.Item
 	sketched prose.Seen[*item]
 	pages    []render.Page
 	text     []byte

@@ -16,13 +16,13 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/eraseplan"
-	"github.com/ctxpage/ctxpage/internal/staterows"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
 
 // What only the operator may do (Admin). File roots are one state row of the database: it is read, changed and
-// committed on the condition that it is unchanged (staterows.Retry).
+// committed on the condition that it is unchanged (format.Retry).
 
 // PutVerified writes a fact that a person answers for. It gets the highest provenance, which no Scope can give. by
 // names the person; the manifest records it.
@@ -244,7 +244,7 @@ func (ad *Admin) AddFileRoot(ctx context.Context, dir string) error {
 	if err := ad.db.checker.Files.AddRoot(abs); err != nil {
 		return err
 	}
-	return staterows.Retry(ctx, func() error { return ad.db.recordFileRoot(ctx, abs) })
+	return format.Retry(ctx, func() error { return ad.db.recordFileRoot(ctx, abs) })
 }
 
 // recordFileRoot adds a root to the row of roots, sorted, on the condition that the row is unchanged.

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ctxpage/ctxpage/internal/budget"
 	"github.com/ctxpage/ctxpage/internal/conversation"
 	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/internal/rendering"
@@ -126,8 +125,8 @@ func (q *Query) SetNames(floor, preset, overflow, charge string) (err error) {
 		}
 	}
 	switch overflow {
-	case "", budget.Fill.String():
-	case budget.Ladder.String():
+	case "", triage.Fill.String():
+	case triage.Ladder.String():
 		q.Ladder = true
 	default:
 		bad("overflow", overflow, "fill or ladder")
@@ -148,8 +147,8 @@ type Assembly struct {
 	LSN   uint64 `json:"lsn"`
 	// Tier reports what was lost. Without Query.Ladder it counts the red and yellow pages (package triage): 1 all are in,
 	// whole; 2 all are in, some shortened; 3 some are left out; 4 what is protected does not fit. With it, it is the
-	// step that budget.Fit took.
-	Tier   budget.Tier `json:"tier"`
+	// step that triage.Fit took.
+	Tier   triage.Tier `json:"tier"`
 	Tokens int         `json:"tokens"`
 	Limit  int         `json:"limit"`
 	// Review: not even the protected pages fitted; a person should look.
@@ -262,11 +261,11 @@ func (q Query) withDefaults() (Query, error) {
 const CheckNever time.Duration = -1
 
 // overflow returns the policy of the allocator.
-func (q *Query) overflow() budget.Overflow {
+func (q *Query) overflow() triage.Overflow {
 	if q.Ladder {
-		return budget.Ladder
+		return triage.Ladder
 	}
-	return budget.Fill
+	return triage.Fill
 }
 
 // presetOf returns the weights of a preset by its name.

@@ -8,8 +8,8 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/internal/freshness"
-	"github.com/ctxpage/ctxpage/internal/staterows"
 	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -109,7 +109,7 @@ func (db *DB) refreshable(ctx context.Context) ([]string, error) {
 			names[s.Name] = true
 		}
 	}
-	err := staterows.Walk(ctx, db.store, freshness.DirectoryRows(), func(row store.StateRow) error {
+	err := format.Walk(ctx, db.store, freshness.DirectoryRows(), func(row store.StateRow) error {
 		names[freshness.DirectoryScope(row.Key)] = true
 		return nil
 	})

@@ -14,9 +14,9 @@ import (
 	"github.com/ctxpage/ctxpage/internal/conversation"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/directivelog"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/internal/rendering"
-	"github.com/ctxpage/ctxpage/internal/staterows"
 	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/render"
@@ -656,7 +656,7 @@ func TestUndoAfterManyUndone(t *testing.T) {
 		require.NoError(t, errOf(chat.Undo(ctx, 0)), i)
 	}
 	rows := 0
-	require.NoError(t, staterows.Walk(ctx, db.store, conversation.PassRowKey, func(r store.StateRow) error {
+	require.NoError(t, format.Walk(ctx, db.store, conversation.PassRowKey, func(r store.StateRow) error {
 		p, err := conversation.DecodePass(r.Value)
 		require.NoError(t, err)
 		if p.Verdicts != nil {

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/ctxpage/ctxpage/internal/budget"
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/conversation"
 	"github.com/ctxpage/ctxpage/internal/rendering"
@@ -78,7 +77,7 @@ func (a *assembling) besideLarge(ctx context.Context, conv *conversation.Convers
 // turnsIn takes what a context needs of the session.
 func (a *assembling) turnsIn(c *conversation.Conversation) {
 	q := conversation.Question{
-		Budget: a.q.Budget, Room: a.q.Budget - a.q.Reserve, Kinds: a.q.Kinds, Now: codec.Micros(a.now), NoRoom: string(budget.ReasonBudget), Hidden: triage.Masked, Hits: a.cands.Hits,
+		Budget: a.q.Budget, Room: a.q.Budget - a.q.Reserve, Kinds: a.q.Kinds, Now: codec.Micros(a.now), NoRoom: string(triage.OverBudget), Hidden: triage.Masked, Hits: a.cands.Hits,
 	}
 	if a.tx != nil {
 		q.Masked = append(slices.Collect(maps.Keys(a.tx.writes)), slices.Collect(maps.Keys(a.tx.drop))...)
@@ -244,15 +243,15 @@ func (a *assembling) leaveUnpaired() {
 
 // besideCalls puts each result behind its call (talk.Beside). Turns of the role system come before all others: two providers
 // take none behind a turn.
-func (a *assembling) besideCalls(placed []budget.Placed, at []int) []budget.Placed {
-	later := func(p budget.Placed) int {
+func (a *assembling) besideCalls(placed []triage.Placed, at []int) []triage.Placed {
+	later := func(p triage.Placed) int {
 		if h := a.ranked[at[p.Index]].head; h.Kind == store.KindSystem || rendering.IsTurn(h, a.q.Session) && store.SpokenAs(h.Role) == render.RoleSystem {
 			return 0
 		}
 		return 1
 	}
 	if a.q.Session != "" {
-		slices.SortStableFunc(placed, func(x, y budget.Placed) int { return later(x) - later(y) })
+		slices.SortStableFunc(placed, func(x, y triage.Placed) int { return later(x) - later(y) })
 	}
 	heads, tools := make([]*store.Head, len(placed)), false
 	for n, p := range placed {
@@ -267,7 +266,7 @@ func (a *assembling) besideCalls(placed []budget.Placed, at []int) []budget.Plac
 	if order == nil {
 		return placed
 	}
-	out := make([]budget.Placed, len(placed))
+	out := make([]triage.Placed, len(placed))
 	for n, i := range order {
 		out[n] = placed[i]
 	}
@@ -275,13 +274,13 @@ func (a *assembling) besideCalls(placed []budget.Placed, at []int) []budget.Plac
 }
 
 // fitTurn describes a turn to the allocator. The turn keeps its place in the conversation.
-func (it *item) fitTurn(b *budget.Item) {
+func (it *item) fitTurn(b *triage.Item) {
 	t := it.turn
-	b.Class, b.Place, b.Position, b.Group = budget.History, budget.PlaceHistory, position(t.Index, it.page), t.Group
+	b.Class, b.Place, b.Position, b.Group = triage.History, triage.PlaceHistory, position(t.Index, it.page), t.Group
 	b.Pinned, b.Newest, b.Recent = t.Pinned, t.Asks, b.Recent || t.Score == conversation.MaxTurnScore
 	b.Score *= 1 - t.Late/2 // of equal turns the newer one wins, not the longer one
 	if t.Newest {
-		b.Place = budget.PlaceNewest
+		b.Place = triage.PlaceNewest
 	}
 	if t.fixed == manifest.FormStub && t.Group == "" && !t.Newest {
 		b.MustStub, b.StubTokens = true, b.Tokens

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/ctxpage/ctxpage/compat/contexty"
-	"github.com/ctxpage/ctxpage/internal/budget"
+	"github.com/ctxpage/ctxpage/internal/triage"
 )
 
 // budgetTalk is a conversation of n messages with their weights, every tenth turn a tool call with its result.
@@ -66,7 +66,7 @@ func BenchmarkHistoryCut(b *testing.B) {
 			}
 		})
 		b.Run(fmt.Sprintf("n=%d/v=ctxpage-compile", n), func(b *testing.B) {
-			list := []contexty.Block{{Key: "talk", Class: budget.History, Messages: messages, Turns: turns, Low: 1}}
+			list := []contexty.Block{{Key: "talk", Class: triage.History, Messages: messages, Turns: turns, Low: 1}}
 			b.ReportAllocs()
 			for b.Loop() {
 				if _, err := contexty.Compile(contexty.Config{Budget: limit}, list); err != nil {
@@ -173,19 +173,19 @@ func budgetUnchanged(b *testing.B, low float64, hold bool) float64 {
 func BenchmarkFit(b *testing.B) {
 	for _, n := range []int{50, 500, 5_000} {
 		r := rand.New(rand.NewSource(1))
-		req := budget.Request{RecentShare: .1}
+		req := triage.Request{RecentShare: .1}
 		for i := range n {
-			it := budget.Item{Key: fmt.Sprintf("p%06d", i), Class: budget.RAG, Position: i, Tokens: 50 + r.Intn(500), Score: r.Float64(), Recent: i%10 == 0}
+			it := triage.Item{Key: fmt.Sprintf("p%06d", i), Class: triage.RAG, Position: i, Tokens: 50 + r.Intn(500), Score: r.Float64(), Recent: i%10 == 0}
 			it.Compressed = it.Tokens / 3
 			req.Items, req.Budget = append(req.Items, it), req.Budget+it.Tokens/4
 		}
-		if res, err := budget.Fit(req); err != nil || res.Used > req.Budget || res.Used < req.Budget*9/10 {
+		if res, err := triage.Fit(req); err != nil || res.Used > req.Budget || res.Used < req.Budget*9/10 {
 			b.Fatal(res.Used, err)
 		}
 		b.Run(fmt.Sprintf("items=%d", n), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := budget.Fit(req); err != nil {
+				if _, err := triage.Fit(req); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ctxpage/ctxpage/internal/corrupt"
+	"github.com/ctxpage/ctxpage/internal/codec"
 	"golang.org/x/mod/sumdb/tlog"
 )
 
@@ -45,7 +45,7 @@ func ParseHead(line string) (Head, error) {
 	words := strings.Fields(line)
 	if len(words) > 0 {
 		if v, err := strconv.Atoi(strings.TrimPrefix(words[0], headTag)); err == nil && v > 1 && strings.HasPrefix(words[0], headTag) {
-			return Head{}, fmt.Errorf("head line of shape %d: %w", v, corrupt.ErrNewerFormat)
+			return Head{}, fmt.Errorf("head line of shape %d: %w", v, codec.ErrNewerFormat)
 		}
 	}
 	h, err := parseHead(words)

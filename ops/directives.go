@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/ctxpage/ctxpage/internal/directivelog"
-	"github.com/ctxpage/ctxpage/internal/staterows"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -23,7 +23,7 @@ func (r *run) directives() error {
 	j := directivelog.StateKind().Journal
 	versions := map[string][]entry{}
 	var scopes []string
-	err := staterows.Walk(r.ctx, r.k.Store, directivelog.StateKind().Prefix, func(row store.StateRow) error {
+	err := format.Walk(r.ctx, r.k.Store, directivelog.StateKind().Prefix, func(row store.StateRow) error {
 		scope, number := j.Entry(row.Key)
 		if number == 0 || !below(scope, r.o.Scope) {
 			return nil

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/internal/prose"
-	"github.com/ctxpage/ctxpage/internal/staterows"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -192,7 +192,7 @@ func sees(reader, scope string) bool { return slices.Contains(store.ScopeChain(r
 const atOnce = 256
 
 func (l *look) artefacts(ctx context.Context) error {
-	for page, err := range staterows.Pages(ctx, l.st, store.ScanQuery{What: store.ScanArtefacts, Scopes: l.scopes, Limit: atOnce}) {
+	for page, err := range format.Pages(ctx, l.st, store.ScanQuery{What: store.ScanArtefacts, Scopes: l.scopes, Limit: atOnce}) {
 		if err != nil {
 			return err
 		}

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/archive"
-	"github.com/ctxpage/ctxpage/internal/staterows"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -102,7 +102,7 @@ func (r *run) youngest() (at time.Time, ok bool) {
 // waiting are the ids of batches that wait for review.
 func (r *run) waiting() (map[string]bool, error) {
 	ids := map[string]bool{}
-	for page, err := range staterows.Pages(r.ctx, r.k.Store, store.ScanQuery{What: store.ScanHeld, Limit: scanRows}) {
+	for page, err := range format.Pages(r.ctx, r.k.Store, store.ScanQuery{What: store.ScanHeld, Limit: scanRows}) {
 		if err != nil {
 			return nil, err
 		}

@@ -7,7 +7,6 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/ctxpage/ctxpage/internal/format"
-	"github.com/ctxpage/ctxpage/internal/staterows"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -57,7 +56,7 @@ type Usage struct {
 
 // All returns the stored quotas, sorted by scope, with their usage.
 func (k *Quotas) All(ctx context.Context) (list []Usage, err error) {
-	err = staterows.Walk(ctx, k.Store, format.QuotaRows, func(r store.StateRow) error {
+	err = format.Walk(ctx, k.Store, format.QuotaRows, func(r store.StateRow) error {
 		q, err := format.DecodeQuota(r)
 		list = append(list, Usage{StoredQuota: q, Space: []store.KindSpace{}})
 		return err
@@ -86,7 +85,7 @@ func (k *Quotas) All(ctx context.Context) (list []Usage, err error) {
 
 // held counts the batches awaiting review.
 func (k *Quotas) held(ctx context.Context, list []Usage) error {
-	for page, err := range staterows.Pages(ctx, k.Store, store.ScanQuery{What: store.ScanHeld, Limit: 500}) {
+	for page, err := range format.Pages(ctx, k.Store, store.ScanQuery{What: store.ScanHeld, Limit: 500}) {
 		if err != nil {
 			return err
 		}
@@ -104,7 +103,7 @@ func (k *Quotas) held(ctx context.Context, list []Usage) error {
 // Spaces returns the space used by each scope, by name and kind, with the bodies of its audit leaves. The first call after an
 // open reads the whole audit.
 func (k *Quotas) Spaces(ctx context.Context) (list []store.ScopeInfo, err error) {
-	for page, err := range staterows.Pages(ctx, k.Store, store.ScanQuery{What: store.ScanScopes, Space: true, Limit: 10_000}) {
+	for page, err := range format.Pages(ctx, k.Store, store.ScanQuery{What: store.ScanScopes, Space: true, Limit: 10_000}) {
 		if err != nil {
 			return nil, err
 		}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
-	"github.com/ctxpage/ctxpage/internal/staterows"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -77,7 +77,7 @@ func decode(row store.StateRow) (Stored, error) {
 
 // All returns the stored policies, sorted by scope.
 func (k *Retention) All(ctx context.Context) (list []Stored, err error) {
-	err = staterows.Walk(ctx, k.Store, rowPrefix, func(r store.StateRow) error {
+	err = format.Walk(ctx, k.Store, rowPrefix, func(r store.StateRow) error {
 		s, err := decode(r)
 		list = append(list, s)
 		return err
@@ -107,7 +107,7 @@ func (k *Retention) batch(scope string, leaf manifest.Record) (store.Batch, erro
 // scopes returns the scopes of the database that are below another, by name.
 func (k *Retention) scopes(ctx context.Context, under string) ([]string, error) {
 	all := map[string]bool{}
-	for page, err := range staterows.Pages(ctx, k.Store, store.ScanQuery{What: store.ScanScopes, Limit: scanRows}) {
+	for page, err := range format.Pages(ctx, k.Store, store.ScanQuery{What: store.ScanScopes, Limit: scanRows}) {
 		if err != nil {
 			return nil, err
 		}

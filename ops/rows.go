@@ -10,7 +10,6 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/ctxpage/ctxpage/internal/format"
-	"github.com/ctxpage/ctxpage/internal/staterows"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -45,7 +44,7 @@ func (o operator) batch(scope string, leaf manifest.Record) (store.Batch, error)
 // changeRow replaces the row of a scope by what next makes of it; nil removes the row. It calls next again if the row was
 // changed concurrently. The leaf has the new value.
 func (o operator) changeRow(ctx context.Context, prefix, scope, action, by string, next func(row store.StateRow) (any, error)) error {
-	return staterows.Retry(ctx, func() error {
+	return format.Retry(ctx, func() error {
 		row, err := o.store.State(ctx, prefix+scope)
 		if err != nil {
 			return err

@@ -14,7 +14,6 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/directivelog"
 	"github.com/ctxpage/ctxpage/internal/format"
-	"github.com/ctxpage/ctxpage/internal/staterows"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -190,7 +189,7 @@ func (r *run) artefacts(scope string) error {
 		return nil
 	}
 	old, newest := map[string][]*store.Head{}, map[string]time.Time{}
-	for page, err := range staterows.Pages(r.ctx, r.k.Store, store.ScanQuery{What: store.ScanArtefacts, Scopes: store.Scopes{scope}, Limit: scanRows}) {
+	for page, err := range format.Pages(r.ctx, r.k.Store, store.ScanQuery{What: store.ScanArtefacts, Scopes: store.Scopes{scope}, Limit: scanRows}) {
 		if err != nil {
 			return err
 		}
@@ -274,7 +273,7 @@ func (r *run) sessions(scope string, newest map[string]time.Time, end time.Time)
 // held applies the rules of batches that wait, and of those that were decided.
 func (r *run) held() error {
 	var wait, decided []*store.HeldBatch
-	for page, err := range staterows.Pages(r.ctx, r.k.Store, store.ScanQuery{What: store.ScanHeld, All: true, Limit: scanRows}) {
+	for page, err := range format.Pages(r.ctx, r.k.Store, store.ScanQuery{What: store.ScanHeld, All: true, Limit: scanRows}) {
 		if err != nil {
 			return err
 		}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/conversation"
 	"github.com/ctxpage/ctxpage/internal/directivelog"
-	"github.com/ctxpage/ctxpage/internal/staterows"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -116,7 +116,7 @@ func (k *Retention) turns(ctx context.Context, scope, id string) (turns, forms [
 
 func (k *Retention) heads(ctx context.Context, q store.ScanQuery, fn func(*store.Head)) error {
 	q.Limit = scanRows
-	for page, err := range staterows.Pages(ctx, k.Store, q) {
+	for page, err := range format.Pages(ctx, k.Store, q) {
 		if err != nil {
 			return err
 		}
@@ -134,7 +134,7 @@ const noteRow = "session/note/"
 func (k *Retention) sessionRows(ctx context.Context, scope, id string) (rows []store.StateRow, err error) {
 	of := scope + "\x00" + id
 	for _, kind := range []string{conversation.TurnRowKey, conversation.PlaceRowKey, conversation.PassRowKey, noteRow, conversation.WatchRowKey, conversation.SessionRowKey, conversation.ChangeRowKey} {
-		err := staterows.Walk(ctx, k.Store, kind+of, func(r store.StateRow) error {
+		err := format.Walk(ctx, k.Store, kind+of, func(r store.StateRow) error {
 			if rest := strings.TrimPrefix(r.Key, kind+of); rest == "" || rest[0] == 0 { // else another session begins like this one
 				rows = append(rows, store.StateRow{Key: r.Key})
 			}
@@ -175,7 +175,7 @@ func (k *Retention) PurgeReviews(ctx context.Context, p Purge) (*RunReport, erro
 func (r *run) purge(p Purge) error {
 	job := store.GCJob{By: p.By, Why: "review purge", Reviews: []ulid.ULID{}}
 	end := r.now.Add(-time.Duration(max(p.Older, 0)))
-	for page, err := range staterows.Pages(r.ctx, r.k.Store, store.ScanQuery{What: store.ScanHeld, All: true, Limit: scanRows}) {
+	for page, err := range format.Pages(r.ctx, r.k.Store, store.ScanQuery{What: store.ScanHeld, All: true, Limit: scanRows}) {
 		if err != nil {
 			return err
 		}

@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/ctxpage/ctxpage/internal/corrupt"
+	"github.com/ctxpage/ctxpage/internal/codec"
 )
 
 // Opening a database.
@@ -16,11 +16,11 @@ var (
 	// ErrLocked is matched by the *LockedError that Open returns when another process has the file.
 	ErrLocked = errors.New("ctxpage: database is open in another process")
 	// ErrNewerFormat means that a later release wrote the file; nothing in it was changed.
-	ErrNewerFormat = corrupt.ErrNewerFormat
+	ErrNewerFormat = codec.ErrNewerFormat
 	// ErrOldFormat means that the file was made before v0.1.0; nothing in it was changed.
-	ErrOldFormat = corrupt.ErrOldFormat
+	ErrOldFormat = codec.ErrOldFormat
 	// ErrCorrupt is matched by every *CorruptError.
-	ErrCorrupt = corrupt.ErrCorrupt
+	ErrCorrupt = codec.ErrCorrupt
 	// ErrNotDatabase means that the file at the path is something else: it does not begin as a
 	// database does, and there is no log and no audit beside it. Nothing in it was changed.
 	ErrNotDatabase = errors.New("ctxpage: not a ctxpage database")
@@ -33,7 +33,7 @@ var (
 	// ErrNotExist means that Open was told to create nothing and there is no database at the path.
 	ErrNotExist = errors.New("ctxpage: no database at this path")
 	// ErrClosed is returned after Close, by every method but Close itself.
-	ErrClosed = corrupt.ErrClosed
+	ErrClosed = codec.ErrClosed
 	// ErrOutcomeUnknown means that a write or a sync failed while a commit was under way, or that
 	// the caller's context ended while it waited. The commit may or may not have happened: open the
 	// database again (after a failed write the handle stays unusable) and repeat with the same id,
@@ -72,7 +72,7 @@ var (
 	// give.
 	ErrProvenance = errors.New("ctxpage: provenance not allowed")
 
-	// ErrBudget is matched by the *budget.BudgetError of an assembly whose system part alone does
+	// ErrBudget is matched by the *triage.BudgetError of an assembly whose system part alone does
 	// not fit.
 	ErrBudget = errors.New("ctxpage: budget too small")
 )
@@ -167,7 +167,7 @@ func (e *LockedError) Is(target error) bool { return target == ErrLocked }
 const HintSalvage = "restore a backup, or copy what can be read to a new database (Salvage; dbctl salvage)"
 
 // CorruptError says where a file is damaged: see package corrupt, which every layer below uses too.
-type CorruptError = corrupt.Error
+type CorruptError = codec.CorruptError
 
 // InvalidError names the field that broke a rule, what it was and what was expected.
 type InvalidError struct {

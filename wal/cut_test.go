@@ -5,7 +5,7 @@ import (
 	"path"
 	"testing"
 
-	"github.com/ctxpage/ctxpage/internal/corrupt"
+	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/wal"
 	"github.com/stretchr/testify/require"
@@ -63,7 +63,7 @@ func TestCutIsTold(t *testing.T) {
 			}
 			c := fsys.Clone()
 			c.WriteFile(name, whole[:off])
-			var damage *corrupt.Error
+			var damage *codec.CorruptError
 			_, _, _, err := open(options(c))
 			require.ErrorAs(t, err, &damage, "cut at %d", off)
 			require.Equal(t, name, damage.File)

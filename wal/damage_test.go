@@ -16,7 +16,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/ctxpage/ctxpage/internal/corrupt"
+	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/wal"
 	"github.com/stretchr/testify/require"
@@ -89,11 +89,11 @@ func (s sample) check(fsys wal.FS, n int, broken bool) error {
 		i++
 		return nil
 	})
-	var ce *corrupt.Error
+	var ce *codec.CorruptError
 	switch {
 	case broken && !errors.As(err, &ce):
-		return fmt.Errorf("expected corrupt.Error, got %v", err)
-	case broken && n >= 0 && (ce.Unit != corrupt.Record || ce.Num != s.recs[n].Seq || ce.Offset != s.recs[n].Offset || ce.File != s.path):
+		return fmt.Errorf("expected codec.CorruptError, got %v", err)
+	case broken && n >= 0 && (ce.Unit != codec.UnitRecord || ce.Num != s.recs[n].Seq || ce.Offset != s.recs[n].Offset || ce.File != s.path):
 		return fmt.Errorf("expected damage at record %d, got %v", s.recs[n].Seq, err)
 	case broken:
 		return nil
@@ -160,7 +160,7 @@ func TestCutAtEveryByte(t *testing.T) {
 	})
 }
 
-// TestFlipInEveryByte: exactly the records before, or corrupt.Error where a later record says that the
+// TestFlipInEveryByte: exactly the records before, or codec.CorruptError where a later record says that the
 // damaged one was durable.
 func TestFlipInEveryByte(t *testing.T) {
 	t.Parallel()
@@ -263,7 +263,7 @@ func TestFlipInEverySegment(t *testing.T) {
 			c.WriteFile(file, b)
 			rec, err := wal.Scan(ctx, dir, c, nil)
 			last := recs[len(recs)-1]
-			switch ce := (*corrupt.Error)(nil); {
+			switch ce := (*codec.CorruptError)(nil); {
 			case 64 <= off && off < header:
 				require.NoError(t, err)
 				require.Equal(t, last.Seq, rec.Last, "without the length of a file that was not cut all is there")
@@ -362,11 +362,11 @@ func TestMisplaced(t *testing.T) {
 			c.damage(f)
 			before := f.Clone()
 			_, _, _, err := open(options(f))
-			var ce *corrupt.Error
+			var ce *codec.CorruptError
 			require.ErrorAs(t, err, &ce)
 			require.ErrorContains(t, err, c.says)
 			require.NotEmpty(t, ce.Hint)
-			require.NotErrorIs(t, err, corrupt.ErrNewerFormat)
+			require.NotErrorIs(t, err, codec.ErrNewerFormat)
 			require.Empty(t, f.Trace(), "nothing is cut, nothing is changed")
 			_, err = wal.Scan(ctx, dir, before, nil)
 			require.ErrorAs(t, err, &ce, "Scan sees it too")
@@ -446,9 +446,9 @@ func TestNewerFormat(t *testing.T) {
 	s.fs.WriteFile(s.path, b)
 	s.fs.ResetTrace()
 	_, _, _, err := open(options(s.fs))
-	require.ErrorIs(t, err, corrupt.ErrNewerFormat)
+	require.ErrorIs(t, err, codec.ErrNewerFormat)
 	require.ErrorContains(t, err, "the log has version 3, this program reads up to version 2")
-	var ce *corrupt.Error
+	var ce *codec.CorruptError
 	require.False(t, errors.As(err, &ce))
 	require.Empty(t, s.fs.Trace())
 }

@@ -11,7 +11,7 @@
 // # What is promised
 //
 //   - Numbers have no gap and no repetition, over all records; call order is log order.
-//   - After Sync returned nil for a record, every later Open finds it, or returns a corrupt.Error.
+//   - After Sync returned nil for a record, every later Open finds it, or returns a codec.CorruptError.
 //   - The records that Open finds are a prefix of those that were enqueued. They are durable when
 //     Open returns.
 //   - After a failed write or sync the log writes nothing more and promises nothing about records
@@ -47,14 +47,14 @@
 //	zeros or nothing behind the last record        the end
 //	a frame whose sums do not match, and           torn or never synced: cut from here
 //	  nothing says it was durable
-//	the same, in a segment with a later one that   corrupt.Error, nothing is cut
+//	the same, in a segment with a later one that   codec.CorruptError, nothing is cut
 //	  holds anything; or with a later frame whose
 //	  durable covers it
-//	sums match, but number, kind or flags cannot   corrupt.Error: missing, repeated or exchanged records;
+//	sums match, but number, kind or flags cannot   codec.CorruptError: missing, repeated or exchanged records;
 //	  stand there                                    no crash does this
-//	a segment missing, renamed, of another log,    corrupt.Error
+//	a segment missing, renamed, of another log,    codec.CorruptError
 //	  or without its seal; a bad segment header
-//	the last segment is shorter than its header    corrupt.Error: it was cut. Of a log that was closed
+//	the last segment is shorter than its header    codec.CorruptError: it was cut. Of a log that was closed
 //	  says                                           only zeros can be missing, and nothing is said
 //	a newer version                                ErrNewerFormat
 //	the last record carries close, nothing behind  clean: that record is written once more, for its sync

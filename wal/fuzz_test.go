@@ -6,7 +6,7 @@ import (
 	"path"
 	"testing"
 
-	"github.com/ctxpage/ctxpage/internal/corrupt"
+	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/wal"
 	"github.com/stretchr/testify/require"
@@ -43,8 +43,8 @@ func FuzzOpen(f *testing.F) {
 		fsys := s.fs.Clone()
 		fsys.WriteFile(path.Join(dir, path.Base(s.path)), data)
 		l, rec, recs, err := open(options(fsys))
-		var ce *corrupt.Error
-		if errors.As(err, &ce) || errors.Is(err, corrupt.ErrNewerFormat) {
+		var ce *codec.CorruptError
+		if errors.As(err, &ce) || errors.Is(err, codec.ErrNewerFormat) {
 			require.NotErrorIs(t, err, errBroken)
 			return
 		}

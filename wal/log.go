@@ -201,7 +201,7 @@ const maxSpare = 4 << 20
 
 // Open opens the log in dir, creates the directory and the log if needed, and calls replay for every
 // record, in order. If replay or a check fails, its error is returned and nothing was changed:
-// corrupt.Error for damage, corrupt.ErrNewerFormat for the log of a newer program. Only after that is a
+// codec.CorruptError for damage, codec.ErrNewerFormat for the log of a newer program. Only after that is a
 // torn end cut and the tail made durable; see Recovery. The caller makes sure that one process at a
 // time has a log open for writing. With ReadOnly nothing is changed at all, and a missing directory
 // is an empty log, unless MustExist is set.

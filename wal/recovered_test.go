@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ctxpage/ctxpage/internal/corrupt"
+	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/wal"
 	"github.com/stretchr/testify/require"
@@ -59,7 +59,7 @@ func TestScanIntact(t *testing.T) {
 			}
 			require.Equal(t, h.To == 0, h.Torn)
 			require.Equal(t, int(h.From) == len(s.recs), h.Torn)
-			var damage *corrupt.Error
+			var damage *codec.CorruptError
 			require.ErrorAs(t, h.Err, &damage)
 		}
 		require.True(t, lost[s.recs[i].Seq], "record %d", i+1)
@@ -248,7 +248,7 @@ func TestScanIntactStrangeNames(t *testing.T) {
 	}
 	fs.WriteFile(filepath.Join(dir, names[0]+".bak"), first) // no name of ours
 	_, err = wal.Scan(ctx, dir, fs, nil)
-	var damage *corrupt.Error
+	var damage *codec.CorruptError
 	require.ErrorAs(t, err, &damage, "who opens it is told, too")
 	n := 0
 	_, holes, err := wal.ScanIntact(ctx, dir, fs, func(wal.Record) error { n++; return nil })

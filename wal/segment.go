@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/cespare/xxhash/v2"
-	"github.com/ctxpage/ctxpage/internal/corrupt"
+	"github.com/ctxpage/ctxpage/internal/codec"
 )
 
 // A segment is made whole before it has a name: its header is written to a temporary file and
@@ -108,7 +108,7 @@ func (s *segment) readLength() (int64, error) {
 	return int64(binary.LittleEndian.Uint64(b)), nil
 }
 
-// checkLength returns a corrupt.Error if the file is shorter than its header says; next is the
+// checkLength returns a codec.CorruptError if the file is shorter than its header says; next is the
 // record that is missing from off on. Beside a live writer both change: the length is raised after
 // the file grew, and lowered before it shrinks, so it is read on both sides of the size.
 func (s *segment) checkLength(off int64, next uint64) error {
@@ -157,7 +157,7 @@ func (s *segment) readHeader() error {
 		return err
 	}
 	if err := checkHeader(b[:n]); err != nil {
-		if errors.Is(err, corrupt.ErrNewerFormat) || errors.Is(err, corrupt.ErrOldFormat) {
+		if errors.Is(err, codec.ErrNewerFormat) || errors.Is(err, codec.ErrOldFormat) {
 			return fmt.Errorf("%w; file %s", err, s.path)
 		}
 		return s.corrupt(0, 0, err)
@@ -185,7 +185,7 @@ func (s *segment) readHeader() error {
 // flipped bit in it is damage and not a newer format.
 func checkHeader(b []byte) error {
 	if len(b) >= shGen && string(b[:shVersion]) == segMagicOld {
-		return corrupt.ErrOldFormat
+		return codec.ErrOldFormat
 	}
 	if len(b) < shGen || string(b[:shVersion]) != segMagic {
 		return errors.New("expected a segment header, found none")
@@ -195,7 +195,7 @@ func checkHeader(b []byte) error {
 		return errors.New("the format version is unreadable")
 	}
 	if version > segVersionSealed {
-		return fmt.Errorf("%w: the log has version %d, this program reads up to version %d", corrupt.ErrNewerFormat, version, segVersionSealed)
+		return fmt.Errorf("%w: the log has version %d, this program reads up to version %d", codec.ErrNewerFormat, version, segVersionSealed)
 	}
 	if len(b) < shLength || xxhash.Sum64(b[:shSum]) != binary.LittleEndian.Uint64(b[shSum:]) || !allZero(b[shZero:shSum]) {
 		return errors.New("segment header: checksum does not match")
@@ -208,12 +208,12 @@ func checkHeader(b []byte) error {
 
 // corrupt is the error for damage in this segment.
 func (s *segment) corrupt(off int64, seq uint64, err error) error {
-	e := &corrupt.Error{
+	e := &codec.CorruptError{
 		File: s.path, Offset: off, Err: err,
 		Hint: "nothing was cut; restore the file from a backup, or salvage the records before it",
 	}
 	if seq != 0 {
-		e.Unit, e.Num = corrupt.Record, seq
+		e.Unit, e.Num = codec.UnitRecord, seq
 	}
 	return e
 }
@@ -262,7 +262,7 @@ func listAll(fsys FS, dir string) (listing, error) {
 func (ls *listing) add(path, name string) {
 	first, gen, ok := parseSegName(name)
 	if !ok || first == 0 {
-		ls.odd = append(ls.odd, &corrupt.Error{File: path, Err: errors.New("not the name of a segment"),
+		ls.odd = append(ls.odd, &codec.CorruptError{File: path, Err: errors.New("not the name of a segment"),
 			Hint: "move the file out of the log's directory, or give it its name back"})
 		return
 	}

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ctxpage/ctxpage/internal/budget"
+	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/token"
 	"github.com/ctxpage/ctxpage/token/bpe"
 )
@@ -196,7 +196,7 @@ type failure struct {
 
 func errorOf(err error) *failure {
 	f := &failure{Kind: "request", Message: err.Error()}
-	var e *budget.BudgetError
+	var e *triage.BudgetError
 	switch {
 	case errors.As(err, &e):
 		f.Kind, f.Block, f.Need, f.Have, f.Shortfall = "budget", e.Block, e.Need, e.Have, e.Shortfall
@@ -307,22 +307,22 @@ func (r *request) compileBlocks() ([]Block, error) {
 }
 
 func (r *request) fit(counter token.Counter) (*result, error) {
-	overflow, err := lookup("overflow", r.Overflow, budget.Fill, budget.Ladder)
+	overflow, err := lookup("overflow", r.Overflow, triage.Fill, triage.Ladder)
 	if err != nil {
 		return nil, err
 	}
-	req := budget.Request{Budget: r.Budget, Reserve: *r.Reserve, Overflow: overflow, RecentShare: r.RecentShare}
+	req := triage.Request{Budget: r.Budget, Reserve: *r.Reserve, Overflow: overflow, RecentShare: r.RecentShare}
 	for i := range r.Items {
 		it := &r.Items[i]
 		class, place, err := position(fmt.Sprintf("item %q", it.Key), it.Class, it.Place)
 		if err != nil {
 			return nil, err
 		}
-		req.Items = append(req.Items, budget.Item{Key: it.Key, Class: class, Place: place, Position: it.Position,
+		req.Items = append(req.Items, triage.Item{Key: it.Key, Class: class, Place: place, Position: it.Position,
 			Tokens: it.tokens(counter), Compressed: it.Compressed, StubTokens: it.StubTokens, Score: it.Score, Group: it.Group,
 			Pinned: it.Pinned, Core: it.Core, Recent: it.Recent, MustStub: it.MustStub})
 	}
-	res, err := budget.Fit(req)
+	res, err := triage.Fit(req)
 	return r.result(res), err
 }
 
@@ -333,7 +333,7 @@ func (it *item) tokens(counter token.Counter) int {
 	return counter.Count(it.Text)
 }
 
-func (r *request) result(res budget.Result) *result {
+func (r *request) result(res triage.Result) *result {
 	out := &result{Tier: res.Tier.String(), Used: res.Used, Limit: res.Limit, Demand: res.Demand, Review: res.Review,
 		Placed: []placed{}, Left: []left{}}
 	for _, p := range res.Placed {
@@ -346,15 +346,15 @@ func (r *request) result(res budget.Result) *result {
 }
 
 // position reads class and place; an empty class is rag.
-func position(where, class, place string) (budget.Class, budget.Place, error) {
+func position(where, class, place string) (triage.Class, triage.Place, error) {
 	if class == "" {
-		class = budget.RAG.String()
+		class = triage.RAG.String()
 	}
-	c, err := lookup(where+": class", class, budget.System, budget.Scratchpad)
+	c, err := lookup(where+": class", class, triage.System, triage.Scratchpad)
 	if err != nil {
 		return 0, 0, err
 	}
-	p, err := lookup(where+": place", place, budget.PlaceAuto, budget.PlaceNewest)
+	p, err := lookup(where+": place", place, triage.PlaceAuto, triage.PlaceNewest)
 	return c, p, err
 }
 

@@ -7,7 +7,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/ctxpage/ctxpage/internal/budget"
+	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/token"
 )
 
@@ -51,18 +51,18 @@ const (
 	ActionUnreached Action = "not reached" // Compile failed before
 )
 
-// The reasons why Compile leaves a message out, beside budget.ReasonBudget.
+// The reasons why Compile leaves a message out, beside triage.OverBudget.
 const (
-	ReasonOldest budget.Reason = "oldest turns over budget"
-	ReasonBlock  budget.Reason = "block over budget"
-	ReasonPair   budget.Reason = "tool call and result not together" // no provider would take it
+	ReasonOldest triage.Reason = "oldest turns over budget"
+	ReasonBlock  triage.Reason = "block over budget"
+	ReasonPair   triage.Reason = "tool call and result not together" // no provider would take it
 )
 
 // Block is messages that Compile gets under one key. Compile only reads it.
 type Block struct {
 	Key      string       // unique; names the block in the report
-	Class    budget.Class // precedence when room is short
-	Place    budget.Place // position in the window; PlaceAuto derives it from Class. A PlaceNewest block is served whole, right after System
+	Class    triage.Class // precedence when room is short
+	Place    triage.Place // position in the window; PlaceAuto derives it from Class. A PlaceNewest block is served whole, right after System
 	Strategy Strategy     // when it does not fit
 	Messages []Message    // a turn group lives in one block: a call and its results must not be spread over two
 	Weights  []int        // what each message costs, counted once and stored; nil = counted here
@@ -123,14 +123,14 @@ type BlockReport struct {
 
 // Evicted is a message left out of the window. It stays where it came from.
 type Evicted struct {
-	Index  int           `json:"index"`
-	ID     string        `json:"id,omitempty"`
-	Tokens int           `json:"tokens"`
-	Reason budget.Reason `json:"reason"`
+	Index  int                 `json:"index"`
+	ID     string              `json:"id,omitempty"`
+	Tokens int                 `json:"tokens"`
+	Reason triage.Reason `json:"reason"`
 }
 
 // Compile puts the blocks into the window and returns the messages of the request. It is for a caller that has whole
-// blocks of messages, each with a floor, a cap and a strategy of its own. budget.Fit is for the pages of an assembly, which
+// blocks of messages, each with a floor, a cap and a strategy of its own. triage.Fit is for the pages of an assembly, which
 // the database ranked and may show shorter.
 //
 // Compile subtracts the reserve first, then the floor of every block: all of a strict block and of the newest turn,
@@ -138,7 +138,7 @@ type Evicted struct {
 // its cap, no answer exceeds Budget − Reserve, a tool call never comes without its results nor a result without its
 // call, and the newest user message of a truncated block stays.
 //
-// If a strict block, or what a block must keep, does not fit, the error is a *budget.BudgetError that names the block. A
+// If a strict block, or what a block must keep, does not fit, the error is a *triage.BudgetError that names the block. A
 // malformed block is ErrBlock. In both cases the report says what happened to each block.
 func Compile(cfg Config, blocks []Block) (Compiled, error) {
 	c := newCompilation(cfg, blocks)
@@ -197,44 +197,44 @@ func available(budget, reserve int) int {
 // turn is the order of service: system, newest turn, the rest by class.
 func (p *part) turn() int {
 	switch {
-	case p.Class == budget.System:
+	case p.Class == triage.System:
 		return 0
-	case p.Place == budget.PlaceNewest:
+	case p.Place == triage.PlaceNewest:
 		return 1
 	}
 	return 2
 }
 
-func (p *part) place() budget.Place {
-	if p.Place > budget.PlaceAuto && p.Place <= budget.PlaceNewest {
+func (p *part) place() triage.Place {
+	if p.Place > triage.PlaceAuto && p.Place <= triage.PlaceNewest {
 		return p.Place
 	}
 	switch p.Class {
-	case budget.System:
-		return budget.PlaceSystem
-	case budget.Core:
-		return budget.PlaceCore
-	case budget.RAG:
-		return budget.PlaceChunks
-	case budget.History:
-		return budget.PlaceHistory
+	case triage.System:
+		return triage.PlaceSystem
+	case triage.Core:
+		return triage.PlaceCore
+	case triage.RAG:
+		return triage.PlaceChunks
+	case triage.History:
+		return triage.PlaceHistory
 	}
-	return budget.PlaceScratchpad
+	return triage.PlaceScratchpad
 }
 
 func (p *part) strategy() Strategy {
 	switch {
-	case p.Place == budget.PlaceNewest:
+	case p.Place == triage.PlaceNewest:
 		return Strict
 	case p.Strategy > Auto && p.Strategy <= Choose:
 		return p.Strategy
 	}
 	switch p.Class {
-	case budget.System, budget.Core:
+	case triage.System, triage.Core:
 		return Strict
-	case budget.RAG:
+	case triage.RAG:
 		return Choose
-	case budget.History:
+	case triage.History:
 		return Truncate
 	}
 	return Drop
@@ -377,7 +377,7 @@ func (p *part) choose() error {
 	for i, g := range h.of {
 		values[g] += p.worth(i)
 	}
-	req := budget.Request{Budget: p.report.Limit - h.held}
+	req := triage.Request{Budget: p.report.Limit - h.held}
 	var groups []int
 	for g := range h.groups {
 		t := &h.groups[g]
@@ -385,16 +385,16 @@ func (p *part) choose() error {
 			continue
 		}
 		groups = append(groups, g)
-		req.Items = append(req.Items, budget.Item{Key: fmt.Sprintf("%09d", g), Class: budget.RAG, Tokens: t.weight, Score: values[g]})
+		req.Items = append(req.Items, triage.Item{Key: fmt.Sprintf("%09d", g), Class: triage.RAG, Tokens: t.weight, Score: values[g]})
 	}
-	res, err := budget.Fit(req)
+	res, err := triage.Fit(req)
 	if err != nil {
 		return err
 	}
 	for _, placed := range res.Placed {
 		kept[groups[placed.Index]] = true
 	}
-	p.retain(ActionChosen, budget.ReasonBudget, func(g int32) bool { return kept[g] })
+	p.retain(ActionChosen, triage.OverBudget, func(g int32) bool { return kept[g] })
 	return nil
 }
 
@@ -411,11 +411,11 @@ func (p *part) worth(i int) float64 {
 
 // shortfall is the error of a block that needs more than there is.
 func shortfall(block string, need, have int) error {
-	return &budget.BudgetError{Block: block, Need: need, Have: have, Shortfall: need - max(have, need-math.MaxInt)}
+	return &triage.BudgetError{Block: block, Need: need, Have: have, Shortfall: need - max(have, need-math.MaxInt)}
 }
 
 // retain keeps the messages of the groups that stay and can be emitted, and reports the others.
-func (p *part) retain(action Action, reason budget.Reason, stays func(g int32) bool) {
+func (p *part) retain(action Action, reason triage.Reason, stays func(g int32) bool) {
 	h, gone := p.history, 0
 	kept := func(g int32) bool { return h.groups[g].missing == 0 && stays(g) }
 	n := p.countKept(kept)
@@ -456,7 +456,7 @@ func (p *part) countKept(kept func(g int32) bool) (n int) {
 	return n
 }
 
-func (p *part) evict(i int, reason budget.Reason) {
+func (p *part) evict(i int, reason triage.Reason) {
 	p.report.Evicted = append(p.report.Evicted,
 		Evicted{Index: i, ID: p.Messages[i].ID, Tokens: p.history.weights[i], Reason: reason})
 }

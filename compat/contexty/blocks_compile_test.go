@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/ctxpage/ctxpage/internal/budget"
+	"github.com/ctxpage/ctxpage/internal/triage"
 )
 
 func msg(role, id string) Message {
@@ -59,7 +59,7 @@ func talk() Block {
 		msg("user", "u2"), call("a3", "c3"), msg("user", "note"), outcome("t3", "c3"), msg("assistant", "a4"),
 		msg("user", "u3"), msg("assistant", "a5"),
 	}
-	return Block{Key: "talk", Class: budget.History, Messages: m, Weights: weights(len(m), 10), Low: 1}
+	return Block{Key: "talk", Class: triage.History, Messages: m, Weights: weights(len(m), 10), Low: 1}
 }
 
 func TestTruncateKeepsTurnsWhole(t *testing.T) {
@@ -85,13 +85,13 @@ func TestTruncateProtects(t *testing.T) {
 	b.Protect = []string{"tool"}
 	require.Equal(t, "a1 t1 t2 a3 t3 u3", ids(compile(t, 60, b).Messages), "a protected outcome keeps its call")
 	_, err := Compile(Config{Budget: 59}, []Block{b})
-	var e *budget.BudgetError
+	var e *triage.BudgetError
 	require.ErrorAs(t, err, &e)
-	require.Equal(t, budget.BudgetError{Block: "talk", Need: 60, Have: 59, Shortfall: 1}, *e)
+	require.Equal(t, triage.BudgetError{Block: "talk", Need: 60, Have: 59, Shortfall: 1}, *e)
 }
 
 func TestWhatIsIncompleteNeverGoesOut(t *testing.T) {
-	b := Block{Key: "h", Class: budget.History, Messages: []Message{
+	b := Block{Key: "h", Class: triage.History, Messages: []Message{
 		outcome("orphan", "c0"), call("pending", "c1", "c2"), outcome("half", "c1"), msg("user", "u"),
 		call("twice", "c3"), outcome("first", "c3"), outcome("again", "c3"), call("nameless", ""), {ID: "r", Role: "tool"}, {ID: "s", Role: "tool"},
 	}}
@@ -114,7 +114,7 @@ func TestHysteresis(t *testing.T) {
 	var all []Message
 	for i := range 60 {
 		all = append(all, msg("user", fmt.Sprint(i)))
-		c := compile(t, 200, Block{Key: "h", Class: budget.History, Messages: all, Weights: weights(len(all), 10), Mark: mark})
+		c := compile(t, 200, Block{Key: "h", Class: triage.History, Messages: all, Weights: weights(len(all), 10), Mark: mark})
 		r, _ := c.Report.Block("h")
 		mark = r.Mark
 		firsts = append(firsts, c.Messages[0].ID)
@@ -163,9 +163,9 @@ func TestTruncateIsStable(t *testing.T) {
 }
 
 func TestFloorsAndCaps(t *testing.T) {
-	chunks := Block{Key: "rag", Class: budget.RAG, Messages: []Message{msg("system", "x"), msg("system", "y"), msg("system", "z")},
+	chunks := Block{Key: "rag", Class: triage.RAG, Messages: []Message{msg("system", "x"), msg("system", "y"), msg("system", "z")},
 		Weights: []int{50, 30, 20}, Scores: []float64{6, 4, 1}}
-	history := Block{Key: "talk", Class: budget.History, Messages: []Message{msg("user", "old"), msg("user", "new")}, Weights: []int{20, 20}, Low: 1}
+	history := Block{Key: "talk", Class: triage.History, Messages: []Message{msg("user", "old"), msg("user", "new")}, Weights: []int{20, 20}, Low: 1}
 
 	c := compile(t, 100, chunks, history)
 	require.Equal(t, "new x y", ids(c.Messages), "the newest user message is set aside before the chunks choose")
@@ -174,7 +174,7 @@ func TestFloorsAndCaps(t *testing.T) {
 	require.Equal(t, "old new x", ids(c.Messages))
 	r, _ := c.Report.Block("rag")
 	require.Equal(t, BlockReport{Key: "rag", Action: ActionChosen, Original: 100, Limit: 60, Used: 50, Kept: 1, Evicted: []Evicted{
-		{1, "y", 30, budget.ReasonBudget}, {2, "z", 20, budget.ReasonBudget}}}, r)
+		{1, "y", 30, triage.OverBudget}, {2, "z", 20, triage.OverBudget}}}, r)
 	chunks.Max = 49
 	c = compile(t, 100, chunks, history)
 	require.Equal(t, "old new y", ids(c.Messages), "the better chunk within the cap")
@@ -182,17 +182,17 @@ func TestFloorsAndCaps(t *testing.T) {
 	require.LessOrEqual(t, r.Used, chunks.Max)
 	history.Strategy, history.Max = Strict, 39
 	_, err := Compile(Config{Budget: 100}, []Block{history})
-	require.ErrorIs(t, err, budget.ErrBudget, "a cap holds for a strict block too")
+	require.ErrorIs(t, err, triage.ErrBudget, "a cap holds for a strict block too")
 }
 
 func TestOrderOfServiceAndPlace(t *testing.T) {
 	blocks := []Block{
-		{Key: "newest", Class: budget.History, Place: budget.PlaceNewest, Messages: []Message{msg("user", "question")}, Weights: []int{10}},
-		{Key: "scratch", Class: budget.Scratchpad, Messages: []Message{msg("assistant", "note")}, Weights: []int{10}},
-		{Key: "rag", Class: budget.RAG, Messages: []Message{msg("system", "chunk")}, Weights: []int{10}},
-		{Key: "talk", Class: budget.History, Messages: []Message{msg("assistant", "hello")}, Weights: []int{10}},
-		{Key: "core", Class: budget.Core, Messages: []Message{msg("system", "fact")}, Weights: []int{10}},
-		{Key: "sys", Class: budget.System, Messages: []Message{msg("system", "rules")}, Weights: []int{10}},
+		{Key: "newest", Class: triage.History, Place: triage.PlaceNewest, Messages: []Message{msg("user", "question")}, Weights: []int{10}},
+		{Key: "scratch", Class: triage.Scratchpad, Messages: []Message{msg("assistant", "note")}, Weights: []int{10}},
+		{Key: "rag", Class: triage.RAG, Messages: []Message{msg("system", "chunk")}, Weights: []int{10}},
+		{Key: "talk", Class: triage.History, Messages: []Message{msg("assistant", "hello")}, Weights: []int{10}},
+		{Key: "core", Class: triage.Core, Messages: []Message{msg("system", "fact")}, Weights: []int{10}},
+		{Key: "sys", Class: triage.System, Messages: []Message{msg("system", "rules")}, Weights: []int{10}},
 	}
 	require.Equal(t, "rules fact hello chunk note question", ids(compile(t, 60, blocks...).Messages))
 	require.Equal(t, "rules fact hello chunk question", ids(compile(t, 59, blocks...).Messages))
@@ -200,7 +200,7 @@ func TestOrderOfServiceAndPlace(t *testing.T) {
 	require.Equal(t, "rules fact question", ids(compile(t, 39, blocks...).Messages))
 
 	c, err := Compile(Config{Budget: 29}, blocks)
-	require.ErrorIs(t, err, budget.ErrBudget)
+	require.ErrorIs(t, err, triage.ErrBudget)
 	require.Empty(t, c.Messages)
 	var actions []string
 	for _, b := range c.Report.Blocks {
@@ -224,7 +224,7 @@ func TestBadBlocks(t *testing.T) {
 		require.Len(t, c.Report.Blocks, len(blocks))
 	}
 	_, err := Compile(Config{Budget: 1, Reserve: 2}, nil)
-	require.ErrorIs(t, err, budget.ErrBudget)
+	require.ErrorIs(t, err, triage.ErrBudget)
 }
 
 func TestWeigh(t *testing.T) {
@@ -232,7 +232,7 @@ func TestWeigh(t *testing.T) {
 	m := Message{Role: "assistant", Name: "name", Content: []ContentPart{{Type: "text", Text: "12345678"}, {Type: "file", Text: "1234"},
 		{Type: "image_url", ImageURL: &ImageURL{Detail: "low"}}}, ToolCalls: []ToolCall{{Function: FunctionCall{Name: "abcd", Arguments: "12345678"}}}}
 	require.Equal(t, 4+1+2+1+765+85+8+1+2, Weigh(per, &m), "text in a part of another type counts too")
-	c, err := Compile(Config{Budget: 5, Counter: per}, []Block{{Key: "h", Class: budget.Scratchpad, Messages: []Message{TextMessage("user", "12345")}}})
+	c, err := Compile(Config{Budget: 5, Counter: per}, []Block{{Key: "h", Class: triage.Scratchpad, Messages: []Message{TextMessage("user", "12345")}}})
 	require.NoError(t, err)
 	require.Equal(t, 6, c.Report.Original)
 	require.Empty(t, c.Messages)
@@ -250,7 +250,7 @@ func TestNoAliasing(t *testing.T) {
 	in := []Message{m, outcome("t", "c")}
 	want, err := json.Marshal(in)
 	require.NoError(t, err)
-	block := Block{Key: "h", Class: budget.History, Messages: in}
+	block := Block{Key: "h", Class: triage.History, Messages: in}
 	c, err := Compile(Config{Budget: 10000}, []Block{block})
 	require.NoError(t, err)
 	require.True(t, reflect.DeepEqual(in, c.Messages))
@@ -269,7 +269,7 @@ func TestNoAliasing(t *testing.T) {
 
 func TestAllocationsPerKeptMessage(t *testing.T) {
 	const n = 2000
-	b := Block{Key: "h", Class: budget.History, Weights: weights(n, 10)}
+	b := Block{Key: "h", Class: triage.History, Weights: weights(n, 10)}
 	for i := range n {
 		b.Messages = append(b.Messages, msg([]string{"user", "assistant"}[i%2], fmt.Sprint(i)))
 	}
@@ -292,8 +292,8 @@ func TestAllocationsPerKeptMessage(t *testing.T) {
 
 func drawBlock(t *rapid.T, key string) Block {
 	b := Block{
-		Key: key, Class: budget.Class(rapid.IntRange(0, 5).Draw(t, "class")), Strategy: Strategy(rapid.IntRange(0, 5).Draw(t, "strategy")),
-		Place: budget.Place(rapid.SampledFrom([]int{0, 0, 0, 5, 10, -1}).Draw(t, "place")),
+		Key: key, Class: triage.Class(rapid.IntRange(0, 5).Draw(t, "class")), Strategy: Strategy(rapid.IntRange(0, 5).Draw(t, "strategy")),
+		Place: triage.Place(rapid.SampledFrom([]int{0, 0, 0, 5, 10, -1}).Draw(t, "place")),
 		Max:   rapid.SampledFrom([]int{0, 0, 50, -1, 1}).Draw(t, "max"), Min: rapid.SampledFrom([]int{0, 0, 30, -1, math.MaxInt}).Draw(t, "min"),
 		Low:  rapid.SampledFrom([]float64{0, .85, .3, 2, -1, math.NaN()}).Draw(t, "low"),
 		Mark: Mark{Index: rapid.IntRange(-1, 15).Draw(t, "mark")},
@@ -435,7 +435,7 @@ func TestTurnsGrow(t *testing.T) {
 func TestCutIsCompile(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := drawBlock(t, "h")
-		b.Strategy, b.Class, b.Place, b.Max, b.Scores = Truncate, budget.History, budget.PlaceAuto, 0, nil
+		b.Strategy, b.Class, b.Place, b.Max, b.Scores = Truncate, triage.History, triage.PlaceAuto, 0, nil
 		b.Mark.Index = rapid.IntRange(0, len(b.Messages)).Draw(t, "marked")
 		limit := rapid.IntRange(0, 200).Draw(t, "limit")
 		h := NewTurns(b.Protect...)
@@ -468,8 +468,8 @@ func TestPrefixHoldsStill(t *testing.T) {
 }
 
 func unchangedPrefix(t *testing.T, low float64, marked bool) float64 {
-	system := Block{Key: "sys", Class: budget.System, Messages: []Message{msg("system", "s")}, Weights: []int{1500}}
-	talk := Block{Key: "talk", Class: budget.History, Low: low}
+	system := Block{Key: "sys", Class: triage.System, Messages: []Message{msg("system", "s")}, Weights: []int{1500}}
+	talk := Block{Key: "talk", Class: triage.History, Low: low}
 	same, total := 0, 0
 	var last []Message
 	for turn := range 400 {

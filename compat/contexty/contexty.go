@@ -15,7 +15,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/ctxpage/ctxpage/internal/budget"
+	"github.com/ctxpage/ctxpage/internal/triage"
 )
 
 // Tier orders blocks: a lower tier is served first and stands first. Any int is a legal tier.
@@ -33,7 +33,7 @@ const (
 // String returns the name of a named tier and Tier(N) for others.
 func (t Tier) String() string {
 	if t >= TierSystem && t <= TierScratchpad {
-		return budget.Class(t).String()
+		return triage.Class(t).String()
 	}
 	return fmt.Sprintf("Tier(%d)", int(t))
 }

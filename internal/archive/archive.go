@@ -10,7 +10,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/ctxpage/ctxpage/internal/corrupt"
+	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/wal"
 	"golang.org/x/mod/sumdb/tlog"
 )
@@ -436,7 +436,7 @@ func (a *archive) checkRoot(known bool, rep *Report) error {
 	if err == nil && root != a.mark.root {
 		err = corruptAt(hashesName, headerSize, noLeaf, errors.New("the stored hashes do not give the root of the mark"))
 	}
-	if err != nil && (!a.readOnly || corrupt.Unread(err)) {
+	if err != nil && (!a.readOnly || codec.Unread(err)) {
 		return err
 	}
 	if err != nil {

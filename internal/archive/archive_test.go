@@ -15,7 +15,7 @@ import (
 	"testing"
 
 	"github.com/cespare/xxhash/v2"
-	"github.com/ctxpage/ctxpage/internal/corrupt"
+	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/wal"
@@ -90,9 +90,9 @@ func TestAddOverlap(t *testing.T) {
 	}
 	for i := range order {
 		require.NoError(t, l.Add(i, sampleBody(t, i)))
-		damaged := &corrupt.Error{}
+		damaged := &codec.CorruptError{}
 		require.ErrorAs(t, l.Add(i, sampleBody(t, i+1)), &damaged)
-		require.Equal(t, corrupt.Leaf, damaged.Unit)
+		require.Equal(t, codec.UnitLeaf, damaged.Unit)
 		require.EqualValues(t, i, damaged.Num)
 		other := bytes.Clone(sampleBody(t, i))
 		other[len(other)-1] ^= 1
@@ -113,7 +113,7 @@ func TestAddOverlap(t *testing.T) {
 	l, _ = openLog(t, f, Options{})
 	for i := range l.Size() {
 		err := l.Add(i, sampleBody(t, i))
-		damaged := &corrupt.Error{}
+		damaged := &codec.CorruptError{}
 		require.Equal(t, i == 5, errors.As(err, &damaged), "leaf %d: %v", i, err)
 	}
 }
@@ -316,7 +316,7 @@ func TestCutAtEveryByte(t *testing.T) {
 			mended := f.Clone()
 			l, rep, err := Open(ctx, testDir, mended, Options{SegmentSize: 500})
 			if name == markName {
-				damaged := &corrupt.Error{}
+				damaged := &codec.CorruptError{}
 				require.ErrorAs(t, err, &damaged)
 				continue
 			}
@@ -346,7 +346,7 @@ func TestFilledWithOthers(t *testing.T) {
 	for i := uint64(0); i < 10 && err == nil; i++ {
 		err = l.Add(i, sampleBody(t, i+1))
 	}
-	damaged := &corrupt.Error{}
+	damaged := &codec.CorruptError{}
 	require.ErrorAs(t, err, &damaged)
 }
 
@@ -394,14 +394,14 @@ func TestNewerFiles(t *testing.T) {
 		binary.LittleEndian.PutUint16(newer[4:], archiveVersion+1)
 		f.WriteFile(filepath.Join(testDir, name), newer)
 		_, _, err := Open(ctx, testDir, f, Options{})
-		require.NotErrorIs(t, err, corrupt.ErrNewerFormat, "a version that was hit is damage")
+		require.NotErrorIs(t, err, codec.ErrNewerFormat, "a version that was hit is damage")
 		binary.LittleEndian.PutUint64(newer[16:], xxhash.Sum64(newer[:16]))
 		f.WriteFile(filepath.Join(testDir, name), newer)
 		before := files(t, f)
 		for _, ro := range []bool{true, false} {
 			_, _, err := Open(ctx, testDir, f, Options{ReadOnly: ro})
-			require.ErrorIs(t, err, corrupt.ErrNewerFormat, name)
-			damaged := &corrupt.Error{}
+			require.ErrorIs(t, err, codec.ErrNewerFormat, name)
+			damaged := &codec.CorruptError{}
 			require.NotErrorAs(t, err, &damaged)
 		}
 		require.Equal(t, before, files(t, f))
@@ -414,13 +414,13 @@ func TestNewerFiles(t *testing.T) {
 	binary.LittleEndian.PutUint64(row[24:], sum(13, row[:24]))
 	f.WriteFile(filepath.Join(testDir, indexName), index)
 	_, _, err := Open(ctx, testDir, f, Options{})
-	require.ErrorIs(t, err, corrupt.ErrNewerFormat)
+	require.ErrorIs(t, err, codec.ErrNewerFormat)
 }
 
 func TestOpenRefuses(t *testing.T) {
 	f, _ := builtArchive(t, 14)
 	clean := files(t, f)
-	damaged := &corrupt.Error{}
+	damaged := &codec.CorruptError{}
 	try := func(opts Options) error {
 		l, rep, err := Open(ctx, testDir, f, opts)
 		if err != nil {
@@ -631,6 +631,6 @@ func goldenArchive(t *testing.T, golden string) *dbtest.FS {
 func TestCorruptErrorText(t *testing.T) {
 	err := corruptAt("index", 56, 1, errors.New("wrong checksum"))
 	require.Equal(t, "ctxpage: index at offset 56 (leaf 1) is damaged: wrong checksum; "+hintRestore, err.Error())
-	require.Equal(t, "ctxpage: the audit is damaged: x", (&corrupt.Error{File: audit, Err: fmt.Errorf("x")}).Error())
+	require.Equal(t, "ctxpage: the audit is damaged: x", (&codec.CorruptError{File: audit, Err: fmt.Errorf("x")}).Error())
 	require.Equal(t, uint64(0xef46db3751d8e999), xxhash.Sum64(nil), "the checksum is xxHash64, seed 0")
 }

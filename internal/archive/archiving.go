@@ -8,7 +8,6 @@ import (
 	"syscall"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
-	"github.com/ctxpage/ctxpage/internal/corrupt"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/wal"
 	"golang.org/x/mod/sumdb/tlog"
@@ -189,7 +188,7 @@ func (w *bodyWriter) abandon() {
 // unreadable reports whether an error says nothing of the bytes themselves: they need another program, or a key, or another
 // try.
 func unreadable(err error) bool {
-	return errors.Is(err, corrupt.ErrNewerFormat) || errors.Is(err, corrupt.ErrOldFormat) || errors.Is(err, ErrSealed) || corrupt.Unread(err)
+	return errors.Is(err, codec.ErrNewerFormat) || errors.Is(err, codec.ErrOldFormat) || errors.Is(err, ErrSealed) || codec.Unread(err)
 }
 
 // denseBody is the dense form of a body whose row is r, borrowed from w; false: it is no shorter. A

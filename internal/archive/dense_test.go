@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
-	"github.com/ctxpage/ctxpage/internal/corrupt"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/stretchr/testify/require"
 )
@@ -81,7 +80,7 @@ func TestDenseLeaves(t *testing.T) {
 			hit[int64(at.off)+frameSize+off] ^= 4
 			f.WriteFile(filepath.Join(testDir, segmentName(0, 0)), hit)
 			l, _ := openLog(t, f, Options{})
-			damaged := &corrupt.Error{}
+			damaged := &codec.CorruptError{}
 			_, err := l.Body(2)
 			require.ErrorAs(t, err, &damaged)
 			_, err = l.Body(1)
@@ -97,7 +96,7 @@ func TestDenseForged(t *testing.T) {
 	a := &archive{}
 	body := []byte{200, 3, 2, 1, 0}
 	_, err := a.checkFrame("leaves", appendFrame(nil, 7, body), 7, row{dense: true, size: uint32(len(body))})
-	damaged := &corrupt.Error{}
+	damaged := &codec.CorruptError{}
 	require.ErrorAs(t, err, &damaged)
 	require.ErrorIs(t, err, codec.ErrMalformed)
 	got, err := a.checkFrame("leaves", appendFrame(nil, 7, body), 7, row{size: uint32(len(body))})

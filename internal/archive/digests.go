@@ -9,7 +9,6 @@ import (
 	"sync"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
-	"github.com/ctxpage/ctxpage/internal/corrupt"
 	"github.com/ctxpage/ctxpage/manifest"
 )
 
@@ -144,7 +143,7 @@ func (l *Log) EachState(ctx context.Context, size uint64, fn func(i uint64, entr
 		return err
 	}
 	return v.each(ctx, 0, size, false, func(s slot) error {
-		var damaged *corrupt.Error
+		var damaged *codec.CorruptError
 		if s.err != nil && !errors.As(s.err, &damaged) {
 			return s.err
 		}

@@ -3,7 +3,7 @@ package archive
 import (
 	"errors"
 
-	"github.com/ctxpage/ctxpage/internal/corrupt"
+	"github.com/ctxpage/ctxpage/internal/codec"
 )
 
 var (
@@ -18,7 +18,7 @@ var (
 	ErrFailed = errors.New("manifest: archiving failed earlier; close the database and open it again")
 
 	// ErrClosed: the log was closed.
-	ErrClosed = corrupt.ErrClosed
+	ErrClosed = codec.ErrClosed
 
 	errReadOnly = errors.New("manifest: opened read-only")
 )

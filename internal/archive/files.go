@@ -10,7 +10,6 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/ctxpage/ctxpage/internal/codec"
-	"github.com/ctxpage/ctxpage/internal/corrupt"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/wal"
 	"golang.org/x/mod/sumdb/tlog"
@@ -66,10 +65,10 @@ const noLeaf = -1
 
 // corruptAt returns the error for damage in a file of the archive; leaf may be
 // noLeaf.
-func corruptAt(file string, off, leaf int64, err error) *corrupt.Error {
-	e := &corrupt.Error{File: file, Offset: off, Err: err, Hint: hintRestore}
+func corruptAt(file string, off, leaf int64, err error) *codec.CorruptError {
+	e := &codec.CorruptError{File: file, Offset: off, Err: err, Hint: hintRestore}
 	if leaf != noLeaf {
-		e.Unit, e.Num = corrupt.Leaf, uint64(leaf)
+		e.Unit, e.Num = codec.UnitLeaf, uint64(leaf)
 	}
 	return e
 }
@@ -178,7 +177,7 @@ func (a *archive) checkHeader(name string, b []byte, kind byte, first uint64) er
 	case len(b) < headerSize:
 		return corruptAt(name, int64(len(b)), noLeaf, errTornHeader)
 	case string(b[:4]) == archiveMagicOld:
-		return fmt.Errorf("%s: %w", name, corrupt.ErrOldFormat)
+		return fmt.Errorf("%s: %w", name, codec.ErrOldFormat)
 	case string(b[:4]) != archiveMagic:
 		return corruptAt(name, 0, noLeaf, fmt.Errorf("begins with %q, expected %s", b[:4], archiveMagic))
 	}
@@ -189,7 +188,7 @@ func (a *archive) checkHeader(name string, b []byte, kind byte, first uint64) er
 	isSealed := v&sealedFlag != 0
 	switch v &^= sealedFlag; {
 	case v > archiveVersion && sound:
-		return fmt.Errorf("%s has version %d, this program knows %d: %w", name, v, archiveVersion, corrupt.ErrNewerFormat)
+		return fmt.Errorf("%s has version %d, this program knows %d: %w", name, v, archiveVersion, codec.ErrNewerFormat)
 	case isSealed && sound && a.seal == nil:
 		return fmt.Errorf("%s: %w", name, ErrSealed)
 	case !isSealed && sound && a.seal != nil:
@@ -269,7 +268,7 @@ func parseRow(b []byte, i uint64) (row, error) {
 		return row{}, corruptAt(indexName, rowOffset(i), int64(i), errors.New("wrong checksum of an index row"))
 	}
 	if b[0] < rowWhole || b[0] > rowDense {
-		return row{}, fmt.Errorf("leaf %d is in state %d: %w", i, b[0], corrupt.ErrNewerFormat)
+		return row{}, fmt.Errorf("leaf %d is in state %d: %w", i, b[0], codec.ErrNewerFormat)
 	}
 	u := binary.LittleEndian.Uint32
 	r := row{pruned: b[0] == rowPruned, dense: b[0] == rowDense, typ: manifest.Type(b[1]), writes: b[2]&1 != 0, rows: b[2]&2 != 0, size: u(b[4:]), off: u(b[8:]), trace: u(b[12:]), parent: u(b[16:])}

@@ -9,7 +9,6 @@ import (
 	"sync"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
-	"github.com/ctxpage/ctxpage/internal/corrupt"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/oklog/ulid/v2"
 )
@@ -450,7 +449,7 @@ func (enc *encoding) release() {
 
 // Decode reads the bytes of leaf index. Fields that this program does not
 // know are skipped. A newer leaf version is ErrNewerFormat; anything else that
-// does not fit is a corrupt.Error. Memory stays within a small multiple of
+// does not fit is a codec.CorruptError. Memory stays within a small multiple of
 // len(body), which may not exceed MaxBody.
 func Decode(index uint64, body []byte) (*manifest.Record, error) {
 	w := wire{Record: new(manifest.Record)}
@@ -473,10 +472,10 @@ func (w *wire) takeFlags() {
 
 // leafError says which leaf could not be read. A newer format is no damage.
 func leafError(index uint64, err error) error {
-	if errors.Is(err, corrupt.ErrNewerFormat) {
+	if errors.Is(err, codec.ErrNewerFormat) {
 		return fmt.Errorf("leaf %d: %w", index, err)
 	}
-	return &corrupt.Error{File: audit, Unit: corrupt.Leaf, Num: index, Err: err, Hint: "run verify to see what else differs"}
+	return &codec.CorruptError{File: audit, Unit: codec.UnitLeaf, Num: index, Err: err, Hint: "run verify to see what else differs"}
 }
 
 // wires are idle wires: recovery peeks into every leaf of the log.
@@ -504,7 +503,7 @@ func decode(w *wire, body []byte, last uint64) error {
 	case len(body) == 0 || body[0] == 0:
 		return errors.New("leaf without a version")
 	case body[0] > leafVersion:
-		return fmt.Errorf("leaf version %d, this program knows %d: %w", body[0], leafVersion, corrupt.ErrNewerFormat)
+		return fmt.Errorf("leaf version %d, this program knows %d: %w", body[0], leafVersion, codec.ErrNewerFormat)
 	}
 	d := codec.Decoder{B: body[1:]}
 	leafFields.ReadTo(&d, w, last)

@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
-	"github.com/ctxpage/ctxpage/internal/corrupt"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/stretchr/testify/require"
@@ -305,8 +304,8 @@ func TestDecodeAcceptsGrowth(t *testing.T) {
 	require.Equal(t, []manifest.Page{want}, pages)
 
 	_, err = Decode(0, append([]byte{2}, leafOf(1, "\x01")[1:]...))
-	require.ErrorIs(t, err, corrupt.ErrNewerFormat)
-	damaged := &corrupt.Error{}
+	require.ErrorIs(t, err, codec.ErrNewerFormat)
+	damaged := &codec.CorruptError{}
 	require.NotErrorAs(t, err, &damaged)
 	for name, b := range map[string][]byte{
 		"nothing": {}, "a short id": leafOf(1, "\x01", 2, "\x01\x02"), "an id of another form": leafOf(1, "\x01", 2, "\x02x"), "version 0": {0, 1, 1, 1}, "a type of two bytes": leafOf(1, "\xff\x02"),
@@ -316,7 +315,7 @@ func TestDecodeAcceptsGrowth(t *testing.T) {
 	} {
 		_, err := Decode(7, b)
 		require.ErrorAs(t, err, &damaged, name)
-		require.Equal(t, corrupt.Leaf, damaged.Unit)
+		require.Equal(t, codec.UnitLeaf, damaged.Unit)
 		require.EqualValues(t, 7, damaged.Num)
 	}
 }

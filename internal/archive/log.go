@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ctxpage/ctxpage/internal/corrupt"
+	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/wal"
 )
@@ -75,7 +75,7 @@ type Log struct {
 // The leaves that were cut are still in the log and come back through Add.
 //
 // Errors: ErrNewerFormat; an error of the system if bytes could not be read,
-// which says nothing about the bytes; corrupt.Error if the mark is missing or
+// which says nothing about the bytes; codec.CorruptError if the mark is missing or
 // does not agree with the tree. Read-only, such damage is in Report.Damage
 // instead, and the whole prefix can be read.
 func Open(ctx context.Context, dir string, fs wal.FS, opts Options) (*Log, Report, error) {
@@ -134,7 +134,7 @@ func OpenReader(ctx context.Context, dir string, fs wal.FS, seal Sealer, tail fu
 		}
 		err = tail(func(index uint64, body []byte) error {
 			err := l.Add(index, body)
-			var damaged *corrupt.Error
+			var damaged *codec.CorruptError
 			if !errors.As(err, &damaged) || index >= l.Archived() {
 				return err
 			}
@@ -233,7 +233,7 @@ func (l *Log) Archived() uint64 {
 // Add takes the leaf at index, which must be Size, and copies body. A leaf that
 // the log already has is compared instead: recovery adds all leaves of the log,
 // and where log and archive overlap their bytes must match. Errors: ErrGap,
-// corrupt.Error, ErrNewerFormat.
+// codec.CorruptError, ErrNewerFormat.
 func (l *Log) Add(index uint64, body []byte) error {
 	if index < l.Size() {
 		return l.compare(index, body)
@@ -358,7 +358,7 @@ func (l *Log) compare(index uint64, body []byte) error {
 		same = hash[0] == LeafHash(body)
 	}
 	if !same {
-		return &corrupt.Error{File: audit, Unit: corrupt.Leaf, Num: index, Err: errUnlike, Hint: hintRestore}
+		return &codec.CorruptError{File: audit, Unit: codec.UnitLeaf, Num: index, Err: errUnlike, Hint: hintRestore}
 	}
 	return nil
 }
@@ -521,7 +521,7 @@ func (l *Log) Mark(size uint64) ([]byte, error) {
 	return Mark{Root: f.Root(), Frontier: f}.Encode(), nil
 }
 
-// CheckMark compares a mark of the log with the leaves. corrupt.Error: they
+// CheckMark compares a mark of the log with the leaves. codec.CorruptError: they
 // give another root, or there are fewer than the mark vouches for.
 func (l *Log) CheckMark(body []byte) error {
 	m, err := ParseMark(body)
@@ -534,11 +534,11 @@ func (l *Log) CheckMark(body []byte) error {
 	}
 	n := m.Frontier.Size
 	if n > v.size() {
-		return &corrupt.Error{File: audit, Unit: corrupt.Leaf, Num: v.size(), Err: fmt.Errorf("a mark vouches for %d leaves, %d are there", n, v.size()), Hint: hintRestore}
+		return &codec.CorruptError{File: audit, Unit: codec.UnitLeaf, Num: v.size(), Err: fmt.Errorf("a mark vouches for %d leaves, %d are there", n, v.size()), Hint: hintRestore}
 	}
 	root, err := v.root(n)
 	if err == nil && root != m.Root {
-		err = &corrupt.Error{File: audit, Err: fmt.Errorf("the first %d leaves do not give the root of the mark", n), Hint: hintRestore}
+		err = &codec.CorruptError{File: audit, Err: fmt.Errorf("the first %d leaves do not give the root of the mark", n), Hint: hintRestore}
 	}
 	return err
 }

@@ -247,7 +247,7 @@ func (l *Log) PlanPrune(ctx context.Context, r manifest.Record, leaves []manifes
 // no file of the archive has a body of a covered leaf. Readers that began before go on with the old
 // files, whose space is free once they end.
 //
-// Errors: corrupt.Error if the prune leaf does not vouch for the stubs of what it covers; nothing
+// Errors: codec.CorruptError if the prune leaf does not vouch for the stubs of what it covers; nothing
 // is changed then. Otherwise as Archive.
 func (l *Log) Prune(ctx context.Context, p *manifest.Record) error {
 	l.archiving.Lock()

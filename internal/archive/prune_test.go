@@ -11,7 +11,6 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/ctxpage/ctxpage/internal/codec"
-	"github.com/ctxpage/ctxpage/internal/corrupt"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/stretchr/testify/require"
@@ -298,7 +297,7 @@ func TestPrunedMark(t *testing.T) {
 	b[4] = 3
 	copy(b[16:], fmt.Appendf(nil, "%s", le64(xxhash.Sum64(b[:16]))))
 	_, err := new(archive).parseStamp(b)
-	require.ErrorIs(t, err, corrupt.ErrNewerFormat)
+	require.ErrorIs(t, err, codec.ErrNewerFormat)
 	for name, want := range map[string]bool{
 		filepath.Base(segmentName(5, 0)): true, segmentName(5, 9): true, segmentName(5, 0) + "-": false, segmentName(5, 0) + "-0": false, segmentName(5, 0) + "-00000000": false,
 	} {

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/ctxpage/ctxpage/internal/corrupt"
+	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/manifest"
 )
 
@@ -116,7 +116,7 @@ func (l *Log) Names(ctx context.Context) (map[uint64]string, error) {
 	out := map[uint64]string{}
 	err = v.find(ctx, func(r row) bool { return r.writes }, func(i uint64) (bool, error) {
 		r, err := v.leaf(i)
-		var damaged *corrupt.Error
+		var damaged *codec.CorruptError
 		if errors.As(err, &damaged) {
 			return true, nil // another leaf can be shown all the same
 		}

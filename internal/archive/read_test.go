@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ctxpage/ctxpage/internal/corrupt"
+	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -57,9 +57,9 @@ func TestEachDamaged(t *testing.T) {
 	l, _ := openLog(t, f, Options{})
 	n := uint64(0)
 	err = l.Each(ctx, 0, 40, false, func(r *manifest.Record) error { n++; return nil })
-	damaged := &corrupt.Error{}
+	damaged := &codec.CorruptError{}
 	require.ErrorAs(t, err, &damaged)
-	require.Equal(t, corrupt.Leaf, damaged.Unit)
+	require.Equal(t, codec.UnitLeaf, damaged.Unit)
 	require.EqualValues(t, 17, damaged.Num)
 	require.EqualValues(t, 17, n)
 	_, err = l.ByTrace(ctx, testTrace(3))

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"math/bits"
 
-	"github.com/ctxpage/ctxpage/internal/corrupt"
+	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/manifest"
 	"golang.org/x/mod/sumdb/tlog"
 )
@@ -95,11 +95,11 @@ func (m Mark) Encode() []byte {
 // ParseMark reads the bytes of a mark and checks its root by its frontier.
 func ParseMark(b []byte) (Mark, error) {
 	if len(b) > 0 && b[0] > markVersion {
-		return Mark{}, fmt.Errorf("mark version %d, this program knows %d: %w", b[0], markVersion, corrupt.ErrNewerFormat)
+		return Mark{}, fmt.Errorf("mark version %d, this program knows %d: %w", b[0], markVersion, codec.ErrNewerFormat)
 	}
 	m, err := parseMark(b)
 	if err != nil {
-		return Mark{}, &corrupt.Error{File: audit, Err: err, Hint: "restore a backup"}
+		return Mark{}, &codec.CorruptError{File: audit, Err: err, Hint: "restore a backup"}
 	}
 	return m, nil
 }

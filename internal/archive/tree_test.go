@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"testing"
 
-	"github.com/ctxpage/ctxpage/internal/corrupt"
+	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/mod/sumdb/tlog"
@@ -43,7 +43,7 @@ func TestMark(t *testing.T) {
 	f, _ := builtArchive(t, 24)
 	l, _ := openLog(t, f, Options{})
 	fill(t, l, 29)
-	damaged := &corrupt.Error{}
+	damaged := &codec.CorruptError{}
 	for n := range uint64(30) {
 		b, err := l.Mark(n)
 		require.NoError(t, err)
@@ -66,7 +66,7 @@ func TestMark(t *testing.T) {
 	require.NoError(t, err)
 	short, _ := openLog(t, f, Options{ReadOnly: true})
 	require.ErrorAs(t, short.CheckMark(b), &damaged)
-	require.Equal(t, corrupt.Leaf, damaged.Unit)
+	require.Equal(t, codec.UnitLeaf, damaged.Unit)
 	require.EqualValues(t, 24, damaged.Num)
 	other := newFS(t)
 	wrong, _ := openLog(t, other, Options{})
@@ -75,7 +75,7 @@ func TestMark(t *testing.T) {
 	}
 	require.ErrorAs(t, wrong.CheckMark(b), &damaged)
 	b[0] = 2
-	require.ErrorIs(t, l.CheckMark(b), corrupt.ErrNewerFormat)
+	require.ErrorIs(t, l.CheckMark(b), codec.ErrNewerFormat)
 	_, err = l.Mark(30)
 	require.ErrorIs(t, err, manifest.ErrNoLeaf)
 }
@@ -110,7 +110,7 @@ func TestHeadLine(t *testing.T) {
 		require.ErrorContains(t, err, "expected", line)
 	}
 	_, err := manifest.ParseHead("ctxpage-head/2 whatever comes")
-	require.ErrorIs(t, err, corrupt.ErrNewerFormat)
+	require.ErrorIs(t, err, codec.ErrNewerFormat)
 }
 
 // TestProofs: every leaf of every size up to 200, every pair of sizes, and for

@@ -7,7 +7,7 @@ import (
 	"io/fs"
 	"maps"
 
-	"github.com/ctxpage/ctxpage/internal/corrupt"
+	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/wal"
 	"golang.org/x/mod/sumdb/tlog"
@@ -24,7 +24,7 @@ const NoHead = "not compared with a head kept elsewhere: a log that was rolled b
 // compares it with the stored hashes, the mark and, if against is given, with
 // that head. progress, if given, is called now and then with no lock held. The
 // error is nil if nothing was found, otherwise the first problem: a
-// corrupt.Error or, if the log is intact in itself but is not the log of the
+// codec.CorruptError or, if the log is intact in itself but is not the log of the
 // head, ErrHead. ErrClosed: the log was closed meanwhile.
 func (l *Log) Verify(ctx context.Context, against *manifest.Head, progress func(done, total uint64)) (manifest.Verification, error) {
 	c, err := l.newVerifier(against)
@@ -295,7 +295,7 @@ func (c *verifier) place(s slot) {
 	if s.index < c.v.archived && (c.v.arch.seal != nil || s.row.dense) { // the row has the size of the sealed or dense body
 		want.size, want.dense = s.row.size, s.row.dense
 	}
-	if err != nil && !errors.Is(err, corrupt.ErrNewerFormat) {
+	if err != nil && !errors.Is(err, codec.ErrNewerFormat) {
 		c.problem(i, leafError(s.index, err))
 	} else if err == nil && want != s.row {
 		c.problem(i, corruptAt(indexName, rowOffset(s.index), i, errors.New("the row does not match its leaf")))

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/ctxpage/ctxpage/internal/corrupt"
+	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/wal"
@@ -210,9 +210,9 @@ func TestVerifyNamesAll(t *testing.T) {
 		require.Error(t, err)
 		var leaves []int64
 		for _, p := range got.Problems {
-			var c *corrupt.Error
+			var c *codec.CorruptError
 			require.ErrorAs(t, p, &c)
-			require.Equal(t, corrupt.Leaf, c.Unit)
+			require.Equal(t, codec.UnitLeaf, c.Unit)
 			leaves = append(leaves, int64(c.Num))
 		}
 		return leaves, got

@@ -5,7 +5,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/ctxpage/ctxpage/internal/staterows"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/token"
 	"github.com/oklog/ulid/v2"
@@ -83,7 +83,7 @@ func newConversation(t *Sessions, scope, id string) *Conversation {
 // Exclusively runs fn on the session as it is stored now. It runs fn again when another process changed the session before
 // fn could commit.
 func (c *Conversation) Exclusively(ctx context.Context, fn func() error) error {
-	return staterows.Retry(ctx, func() error { return c.once(ctx, fn) })
+	return format.Retry(ctx, func() error { return c.once(ctx, fn) })
 }
 
 func (c *Conversation) once(ctx context.Context, fn func() error) error {
@@ -229,5 +229,5 @@ func (c *Conversation) load(ctx context.Context) error {
 // loadRows reads the rows of one kind, one for each turn.
 func (c *Conversation) loadRows(ctx context.Context, kind string, take func(id string, raw []byte) error) error {
 	prefix := c.TurnKey(kind, "")
-	return staterows.Walk(ctx, c.host.Store, prefix, func(r store.StateRow) error { return take(r.Key[len(prefix):], r.Value) })
+	return format.Walk(ctx, c.host.Store, prefix, func(r store.StateRow) error { return take(r.Key[len(prefix):], r.Value) })
 }

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ctxpage/ctxpage/internal/staterows"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/internal/window"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
@@ -182,7 +182,7 @@ func (k *keeper) take(ch store.Changes) {
 
 // readAll takes the rows of a kind as if they had just been told.
 func (k *keeper) readAll(kind string) {
-	err := staterows.Walk(k.ctx, k.t.Store, kind, func(r store.StateRow) error {
+	err := format.Walk(k.ctx, k.t.Store, kind, func(r store.StateRow) error {
 		k.told(r)
 		return nil
 	})
@@ -395,7 +395,7 @@ func holdLeaf(s *sight) manifest.Record {
 
 // claim makes this process the one that runs the watcher of a session.
 func (t *Sessions) claim(ctx context.Context, of [2]string) error {
-	return staterows.Retry(ctx, func() error {
+	return format.Retry(ctx, func() error {
 		s, err := t.sight(ctx, of)
 		if err != nil || s.config == nil || s.row.Holder == "" && !t.needsHold() || s.row.Holder != "" && s.row.Holder == t.self() {
 			return err
@@ -407,7 +407,7 @@ func (t *Sessions) claim(ctx context.Context, of [2]string) error {
 
 // letGo ends the hold of this process on a session, if it has one.
 func (t *Sessions) letGo(ctx context.Context, of [2]string) {
-	err := staterows.Retry(ctx, func() error {
+	err := format.Retry(ctx, func() error {
 		s, err := t.sight(ctx, of)
 		if err != nil || s.config == nil || s.row.Holder == "" || s.row.Holder != t.self() {
 			return err

@@ -10,7 +10,7 @@ import (
 	"slices"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
-	"github.com/ctxpage/ctxpage/internal/staterows"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/internal/window"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/session"
@@ -309,7 +309,7 @@ func (c *Turns) giveBack(w *Writes, p *PassRow) error {
 // Passes lists all passes, oldest first.
 func (c *Conversation) Passes(ctx context.Context) ([]session.PassInfo, error) {
 	out := []session.PassInfo{}
-	err := staterows.Walk(ctx, c.host.Store, c.Key(PassRowKey)+"\x00", func(r store.StateRow) error {
+	err := format.Walk(ctx, c.host.Store, c.Key(PassRowKey)+"\x00", func(r store.StateRow) error {
 		p, err := DecodePass(r.Value)
 		if err != nil {
 			return fmt.Errorf("ctxpage: pass of session %s: %w", c.ID, err)

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"weak"
 
-	"github.com/ctxpage/ctxpage/internal/staterows"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
@@ -171,7 +171,7 @@ func (t *Sessions) Readable(ctx context.Context, scope string) error {
 	if known {
 		return nil
 	}
-	for _, err := range staterows.Pages(ctx, t.Store, store.ScanQuery{What: store.ScanArtefacts, Scopes: store.Scopes{scope}, Deleted: true, Limit: 256}) {
+	for _, err := range format.Pages(ctx, t.Store, store.ScanQuery{What: store.ScanArtefacts, Scopes: store.Scopes{scope}, Deleted: true, Limit: 256}) {
 		if err != nil {
 			return err
 		}

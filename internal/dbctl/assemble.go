@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/internal/budget"
+	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/internal/view"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/render"
@@ -99,9 +99,9 @@ func (c *assembleCmd) Run(a *app) error {
 }
 
 func (c *assembleCmd) summary(a *app, v *assemblyView) {
-	tier := budget.Tier(v.Tier).String()
-	if c.Overflow == budget.Fill.String() {
-		tier = budget.Tier(v.Tier).Lost()
+	tier := triage.Tier(v.Tier).String()
+	if c.Overflow == triage.Fill.String() {
+		tier = triage.Tier(v.Tier).Lost()
 	}
 	fmt.Fprintf(a.err, "trace %s: %s, %d of %d tokens, tier %d (%s)\n", v.Trace, plural(len(v.Blocks), "page", "pages"), v.Tokens, v.Limit, v.Tier, tier)
 	a.noteDegraded(v.Degraded)

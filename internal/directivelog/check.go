@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/ctxpage/ctxpage/internal/staterows"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -38,7 +38,7 @@ func (c *walk) bad(invariant, where, format string, args ...any) {
 }
 
 func (c *walk) run(ctx context.Context) error {
-	for page, err := range staterows.Pages(ctx, c.store, store.ScanQuery{What: store.ScanState, Prefix: prefix, Limit: 1000}) {
+	for page, err := range format.Pages(ctx, c.store, store.ScanQuery{What: store.ScanState, Prefix: prefix, Limit: 1000}) {
 		if err != nil {
 			return err
 		}
@@ -84,7 +84,7 @@ func (c *walk) row(key string) {
 
 // scopes adds those without a state row: they must have no page.
 func (c *walk) scopes(ctx context.Context) error {
-	for page, err := range staterows.Pages(ctx, c.store, store.ScanQuery{What: store.ScanScopes, Limit: 1000}) {
+	for page, err := range format.Pages(ctx, c.store, store.ScanQuery{What: store.ScanScopes, Limit: 1000}) {
 		if err != nil {
 			return err
 		}

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/internal/handoff"
-	"github.com/ctxpage/ctxpage/internal/staterows"
 	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -75,7 +75,7 @@ func (f *finder) scope(scope string) error {
 // pages ranges over the parts of a listing.
 func (f *finder) pages(q store.ScanQuery) iter.Seq2[store.ScanPage, error] {
 	q.Limit = scanRows
-	return staterows.Pages(f.ctx, f.st, q)
+	return format.Pages(f.ctx, f.st, q)
 }
 
 // ever narrows the listing of a scope to what version looks for; nil: all of it must be read. Artefacts that were asked for by

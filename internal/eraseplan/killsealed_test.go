@@ -15,7 +15,7 @@ import (
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
-	"github.com/ctxpage/ctxpage/internal/seal"
+	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/wal"
@@ -24,7 +24,7 @@ import (
 // keyOf is the key of a database in a mode; nil: it is not encrypted.
 func keyOf(mode string) []byte {
 	if mode == seals || mode == unnames || mode == turns {
-		return bytes.Repeat([]byte{9}, seal.KeySize)
+		return bytes.Repeat([]byte{9}, filestore.KeySize)
 	}
 	return nil
 }
@@ -55,8 +55,8 @@ func (k *keyringSteps) SyncDir(dir string) error {
 	return err
 }
 
-var sealedSpaces = map[string]seal.Space{
-	"meta": seal.Meta, "content": seal.Content, "seg": seal.Index, "held": seal.Held, "txn": seal.Outcome, "state": seal.State, "vec": seal.Vector, "question": seal.Question,
+var sealedSpaces = map[string]filestore.Space{
+	"meta": filestore.SpaceMeta, "content": filestore.SpaceContent, "seg": filestore.SpaceIndex, "held": filestore.SpaceHeld, "txn": filestore.SpaceOutcome, "state": filestore.SpaceState, "vec": filestore.SpaceVector, "question": filestore.SpaceQuestion,
 }
 
 // opened counts, by bucket, the needles in the values of a file that a keyring opens.
@@ -77,7 +77,7 @@ func eachOpened(path, keyring string, fn func(bucket string, words []string) err
 	if err != nil {
 		return err
 	}
-	ring, err := seal.Unwrap(keyOf(seals), b, rand.Reader)
+	ring, err := filestore.Unwrap(keyOf(seals), b, rand.Reader)
 	if err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func eachOpened(path, keyring string, fn func(bucket string, words []string) err
 			}
 			return bucket.ForEach(func(k, v []byte) error {
 				plain, err := ring.Open(space, k, v)
-				if err != nil && !errors.Is(err, seal.ErrDestroyed) {
+				if err != nil && !errors.Is(err, filestore.ErrDestroyed) {
 					return fmt.Errorf("%s %x: %w", name, k, err)
 				}
 				return fn(string(name), plantedIn(plain))

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/ctxpage/ctxpage/internal/format"
-	"github.com/ctxpage/ctxpage/internal/staterows"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -35,7 +34,7 @@ func Remembered(ctx context.Context, st store.Store, db string) (list []store.Er
 	if db != "" {
 		prefix += db + "/"
 	}
-	err = staterows.Walk(ctx, st, prefix, func(r store.StateRow) error {
+	err = format.Walk(ctx, st, prefix, func(r store.StateRow) error {
 		var done store.EraseReport
 		if err := json.Unmarshal(r.Value, &done); err != nil || !strings.HasSuffix(r.Key, "/"+done.Trace) {
 			return &store.CorruptError{File: "state row " + r.Key, Err: fmt.Errorf("no row of a receipt: %w", err)}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/archive"
 	"github.com/ctxpage/ctxpage/internal/format"
-	"github.com/ctxpage/ctxpage/internal/staterows"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
@@ -100,7 +99,7 @@ type eraseRow struct {
 }
 
 func walkRows(ctx context.Context, st store.Store, fn func(eraseRow)) error {
-	return staterows.Walk(ctx, st, format.EraseRows, func(r store.StateRow) error {
+	return format.Walk(ctx, st, format.EraseRows, func(r store.StateRow) error {
 		var row eraseRow
 		if err := json.Unmarshal(r.Value, &row); err != nil {
 			return &store.CorruptError{File: "state row " + r.Key, Err: err}

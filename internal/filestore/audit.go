@@ -16,7 +16,6 @@ import (
 	"github.com/ctxpage/ctxpage/internal/archive"
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/format"
-	"github.com/ctxpage/ctxpage/internal/seal"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/wal"
@@ -73,7 +72,7 @@ func OpenManifests(ctx context.Context, path string, key []byte, keyring string)
 
 // leavesNamed returns how many leaves of the audit the database file at a path knows of, as of its last checkpoint; 0: it cannot
 // be told. The file is read as it is, beside whoever writes it: a page that changes meanwhile fails the checksum of its row.
-func leavesNamed(path string, key []byte, ring *seal.Ring) (n uint64) {
+func leavesNamed(path string, key []byte, ring *Ring) (n uint64) {
 	f, err := os.OpenFile(path, os.O_RDONLY|oNoFollow|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return 0
@@ -100,13 +99,13 @@ func leavesNamed(path string, key []byte, ring *seal.Ring) (n uint64) {
 }
 
 // readerRing is the keyring for a reader of files; nil: no key was given.
-func readerRing(path string, key []byte, keyring string) (*seal.Ring, error) {
+func readerRing(path string, key []byte, keyring string) (*Ring, error) {
 	if key == nil {
 		return nil, nil
 	}
 	keyring = cmp.Or(keyring, path+keysSuffix)
 	ring, err := ringAt(keyring, key, rand.Reader)
-	if errors.Is(err, seal.ErrNoKeyring) {
+	if errors.Is(err, ErrNoKeyring) {
 		return nil, fmt.Errorf("%w: there is no keyring %s: %s is not encrypted, or its keyring is elsewhere: put it there", store.ErrKey, keyring, path)
 	}
 	return ring, err
@@ -148,7 +147,7 @@ func auditLost(path string) error {
 // scanLeaves calls add for the leaves in the log, in order. A log that was cut while it was read is
 // read again: what was cut is in the archive by then, and leaves that were added before are
 // compared.
-func scanLeaves(ctx context.Context, dir string, ring *seal.Ring, add func(uint64, []byte) error) error {
+func scanLeaves(ctx context.Context, dir string, ring *Ring, add func(uint64, []byte) error) error {
 	for try := 1; ; try++ {
 		var failed error // an error of add: reading again would not help
 		_, err := wal.Scan(ctx, dir, nil, func(r wal.Record) error {

@@ -14,7 +14,7 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"github.com/ctxpage/ctxpage/internal/corrupt"
+	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -160,7 +160,7 @@ func (s *Store) inspect() (empty bool, err error) {
 	if err != nil || st.Size() == 0 {
 		return true, err
 	}
-	if err := inspectBolt(f, st.Size()); corrupt.Unread(err) {
+	if err := inspectBolt(f, st.Size()); codec.Unread(err) {
 		return false, fmt.Errorf("ctxpage: open %s: %w", s.opts.Path, err)
 	} else if err != nil {
 		left, lerr := s.leftBehind()
@@ -204,7 +204,7 @@ func refuseForeign(path string) error {
 	}
 	b := make([]byte, 4)
 	for off := int64(0); off <= boltMaxPage && off < st.Size(); off = max(boltMinPage, 2*off) {
-		if _, err := f.ReadAt(b, off+boltPageHead); corrupt.Unread(err) || err == nil && binary.NativeEndian.Uint32(b) == boltMagic {
+		if _, err := f.ReadAt(b, off+boltPageHead); codec.Unread(err) || err == nil && binary.NativeEndian.Uint32(b) == boltMagic {
 			return nil
 		}
 	}
@@ -318,7 +318,7 @@ func newestMeta(f io.ReaderAt, size int64) (m boltMeta, err error) {
 		}
 	}
 	switch {
-	case corrupt.Unread(errA), corrupt.Unread(errB): // the one that could be read may be the older
+	case codec.Unread(errA), codec.Unread(errB): // the one that could be read may be the older
 		return m, fmt.Errorf("meta pages: %w", errors.Join(errA, errB))
 	case errA != nil && errB != nil:
 		return m, fmt.Errorf("both meta pages: %w", errA)

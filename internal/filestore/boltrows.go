@@ -8,7 +8,6 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/engine"
-	"github.com/ctxpage/ctxpage/internal/seal"
 	"go.etcd.io/bbolt"
 )
 
@@ -24,7 +23,7 @@ type boltRows struct {
 	buckets [engine.TableQuestion + 1]*bbolt.Bucket // nil: not there, or not looked up yet
 	cursors [engine.TableQuestion + 1]*bbolt.Cursor // of tables with manyReads or manyDeletes; nil: there was none of either yet
 	growth  *[engine.TableQuestion + 1]growth       // nil: the transaction only reads
-	ring    *seal.Ring                              // opens and seals the values; nil: they are plain
+	ring    *Ring                                   // opens and seals the values; nil: they are plain
 }
 
 // manyReads names the tables of which one transaction reads dozens of rows: a search reads the rows of
@@ -136,7 +135,7 @@ const metaHead = 'h'
 
 // newBoltRows shows a transaction as rows of plain values, whether they are sealed in the file or
 // not.
-func newBoltRows(tx *bbolt.Tx, ring *seal.Ring) engine.Writer {
+func newBoltRows(tx *bbolt.Tx, ring *Ring) engine.Writer {
 	r := rowsOf(tx)
 	if ring == nil {
 		return r
@@ -167,9 +166,9 @@ func (r sealedRows) Word(b []byte, scope uint32, word []byte) []byte {
 func (sealedRows) Masks() bool { return true }
 
 // spaceOf is the name under which the values of a table are sealed.
-var spaceOf = [...]seal.Space{
-	engine.TableMeta: seal.Meta, engine.TableContent: seal.Content, engine.TableSeg: seal.Index, engine.TableHeld: seal.Held, engine.TableTxn: seal.Outcome,
-	engine.TableState: seal.State, engine.TableVec: seal.Vector, engine.TableQuestion: seal.Question,
+var spaceOf = [...]Space{
+	engine.TableMeta: SpaceMeta, engine.TableContent: SpaceContent, engine.TableSeg: SpaceIndex, engine.TableHeld: SpaceHeld, engine.TableTxn: SpaceOutcome,
+	engine.TableState: SpaceState, engine.TableVec: SpaceVector, engine.TableQuestion: SpaceQuestion,
 }
 
 // keepsSum names the tables of which a row whose key was destroyed becomes a codec.DestroyedRow.
@@ -190,7 +189,7 @@ func (r *boltRows) opened(t engine.Table, key, v []byte) []byte {
 		return codec.Unopened
 	case err == nil:
 		return v
-	case errors.Is(err, seal.ErrDestroyed):
+	case errors.Is(err, ErrDestroyed):
 		return destroyedRow(t, v)
 	}
 	return codec.Unopened
@@ -331,7 +330,7 @@ func (r *boltRows) Put(t engine.Table, key, value []byte) error {
 	r.grow(t, b, key)
 	if r.ring != nil {
 		var err error
-		if value, err = r.ring.Seal(make([]byte, 0, len(value)+seal.Overhead), spaceOf[t], key, value); err != nil {
+		if value, err = r.ring.Seal(make([]byte, 0, len(value)+Overhead), spaceOf[t], key, value); err != nil {
 			return err
 		}
 	}

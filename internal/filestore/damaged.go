@@ -13,7 +13,6 @@ import (
 	"strings"
 
 	"github.com/ctxpage/ctxpage/internal/format"
-	"github.com/ctxpage/ctxpage/internal/seal"
 	"github.com/ctxpage/ctxpage/wal"
 	"github.com/oklog/ulid/v2"
 )
@@ -35,9 +34,9 @@ import (
 type damaged struct {
 	path     string
 	key      []byte
-	ring     *seal.Ring // nil: the database is plain
-	file     *os.File   // nil: not there
-	sys      sysRow     // of the file, if system
+	ring     *Ring    // nil: the database is plain
+	file     *os.File // nil: not there
+	sys      sysRow   // of the file, if system
 	system   bool
 	noKey    error // a value did not open for want of the right key; the first
 	scopes   map[uint32]string

@@ -8,7 +8,6 @@ import (
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/engine"
 	"github.com/ctxpage/ctxpage/internal/format"
-	"github.com/ctxpage/ctxpage/internal/seal"
 )
 
 // An erase destroys the keys of the rows that it took, so that they can no longer be decrypted in
@@ -58,7 +57,7 @@ func (s *Store) planDestroy(p *engine.Purge) error {
 }
 
 // erasedPages are the pages of versions that were erased and whose keys are still there.
-func erasedPages(tx engine.Reader, ring *seal.Ring) ([]uint64, error) {
+func erasedPages(tx engine.Reader, ring *Ring) ([]uint64, error) {
 	var nums []uint64
 	for k, v := range tx.From(engine.TableMeta, []byte{metaHead}) {
 		if k[0] != metaHead {
@@ -101,7 +100,7 @@ func (s *Store) destroy() error {
 
 // resealed is the value of a row in the file that is written anew.
 func (s *Store) resealed(bucket string, k, v []byte) ([]byte, error) {
-	if s.nextRing == nil || !seal.Destructible(v) && !seal.IsUnder(v) {
+	if s.nextRing == nil || !Destructible(v) && !IsUnder(v) {
 		return v, nil
 	}
 	for t, name := range bucketNames {
@@ -110,7 +109,7 @@ func (s *Store) resealed(bucket string, k, v []byte) ([]byte, error) {
 			continue
 		}
 		value, err := s.ring.Load().Open(space, k, v)
-		if errors.Is(err, seal.ErrDestroyed) { // restored from a copy that was made before an erase
+		if errors.Is(err, ErrDestroyed) { // restored from a copy that was made before an erase
 			return v, nil
 		}
 		if err != nil {
@@ -122,12 +121,12 @@ func (s *Store) resealed(bucket string, k, v []byte) ([]byte, error) {
 }
 
 // losesKey reports whether the key of a value is to be destroyed.
-func (s *Store) losesKey(space seal.Space, k, v []byte) bool {
-	if seal.IsUnder(v) {
+func (s *Store) losesKey(space Space, k, v []byte) bool {
+	if IsUnder(v) {
 		num, ok := s.ring.Load().Under(space, k, v)
 		return ok && !s.nextRing.Has(num)
 	}
-	return seal.Numbered(space) && !s.nextRing.Has(seal.Number(k))
+	return Numbered(space) && !s.nextRing.Has(Number(k))
 }
 
 // sortUnique sorts numbers and removes duplicates.

@@ -20,7 +20,6 @@ import (
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/engine"
 	"github.com/ctxpage/ctxpage/internal/lexical"
-	"github.com/ctxpage/ctxpage/internal/seal"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/wal"
@@ -94,7 +93,7 @@ type Options struct {
 	Rotate    int64                   // bytes of the log from which a checkpoint starts a new segment; 0: rotateAfterBytes
 	onBolt    func(*bbolt.DB)         // tests let its writes fail
 	Hook      func(step string) error // tests copy the files at a step, or let it fail
-	ring      *seal.Ring              // of the keyring
+	ring      *Ring                   // of the keyring
 	State     []store.StateKind       // what the pipeline says of its state rows
 	Trust     bool                    // tests: rows and texts are not compared with their digests
 	Greedy    bool                    // tests: puts leave no space for deletes and checkpoints
@@ -124,16 +123,16 @@ type Store struct {
 	opts   Options
 	lock   *processLock // nil: the caller has it
 	sys    sysRow
-	ring   atomic.Pointer[seal.Ring] // nil: the files are plain; an erase replaces it
-	bolt   atomic.Pointer[bbolt.DB]  // compact replaces it
-	file   atomic.Pointer[os.File]   // bbolt's file, to drop its lock after a panic
+	ring   atomic.Pointer[Ring]     // nil: the files are plain; an erase replaces it
+	bolt   atomic.Pointer[bbolt.DB] // compact replaces it
+	file   atomic.Pointer[os.File]  // bbolt's file, to drop its lock after a panic
 	log    *wal.Log
 	line   *fileLog     // log and rows as the engine has them
 	made   wal.Recovery // of the log, if the file was just made
 
-	nextRing *seal.Ring // the keyring after the erase whose files are written anew; under ckptMu
-	pageSize int64      // of bbolt's file, and of the one that compact makes
-	archived uint64     // leaves in the archive when it was opened
+	nextRing *Ring  // the keyring after the erase whose files are written anew; under ckptMu
+	pageSize int64  // of bbolt's file, and of the one that compact makes
+	archived uint64 // leaves in the archive when it was opened
 
 	eraseMu    engine.JobLock // one erase at a time, with its purge; before gcMu
 	ckptMu     engine.JobLock // one checkpoint, backup, check or purge at a time; after gcMu, before the log's tail

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage/internal/conversation"
-	"github.com/ctxpage/ctxpage/internal/staterows"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -59,7 +59,7 @@ func talkShape(t *testing.T, db *DB) (out []string) {
 // turnRows returns the rows of the turns that have one of their own.
 func turnRows(t *testing.T, db *DB) (rows []string) {
 	t.Helper()
-	require.NoError(t, staterows.Walk(context.Background(), storeOf(db), conversation.TurnRowKey, func(r store.StateRow) error { rows = append(rows, string(r.Value)); return nil }))
+	require.NoError(t, format.Walk(context.Background(), storeOf(db), conversation.TurnRowKey, func(r store.StateRow) error { rows = append(rows, string(r.Value)); return nil }))
 	return rows
 }
 

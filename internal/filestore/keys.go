@@ -13,7 +13,6 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/archive"
 	"github.com/ctxpage/ctxpage/internal/engine"
-	"github.com/ctxpage/ctxpage/internal/seal"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/wal"
 	"go.etcd.io/bbolt"
@@ -55,20 +54,20 @@ func (o *Options) readRing() (err error) {
 	if o.Key == nil || o.ring != nil {
 		return nil
 	}
-	if o.ring, err = ringAt(o.keysPath(), o.Key, rand.Reader); errors.Is(err, seal.ErrNoKeyring) {
+	if o.ring, err = ringAt(o.keysPath(), o.Key, rand.Reader); errors.Is(err, ErrNoKeyring) {
 		return nil
 	}
 	return err
 }
 
-// ringAt reads a keyring. It matches seal.ErrNoKeyring if there is none.
-func ringAt(path string, key []byte, rand io.Reader) (*seal.Ring, error) {
-	if err := seal.CheckKey(key); err != nil {
-		return nil, store.Invalid("key", err.Error(), fmt.Sprintf("%d random bytes (dbctl key new)", seal.KeySize))
+// ringAt reads a keyring. It matches ErrNoKeyring if there is none.
+func ringAt(path string, key []byte, rand io.Reader) (*Ring, error) {
+	if err := CheckKey(key); err != nil {
+		return nil, store.Invalid("key", err.Error(), fmt.Sprintf("%d random bytes (dbctl key new)", KeySize))
 	}
 	f, err := os.OpenFile(path, os.O_RDONLY|oNoFollow, 0)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, seal.ErrNoKeyring
+		return nil, ErrNoKeyring
 	}
 	if err != nil {
 		return nil, fmt.Errorf("ctxpage: open the keyring: %w", err)
@@ -78,13 +77,13 @@ func ringAt(path string, key []byte, rand io.Reader) (*seal.Ring, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ctxpage: read the keyring: %w", err)
 	}
-	ring, err := seal.Unwrap(key, b, rand)
+	ring, err := Unwrap(key, b, rand)
 	switch {
-	case errors.Is(err, seal.ErrOld):
+	case errors.Is(err, ErrOld):
 		return nil, oldFormat(path)
-	case errors.Is(err, seal.ErrNewer):
+	case errors.Is(err, ErrNewer):
 		return nil, fmt.Errorf("%w: %s: %w; use a newer release", store.ErrNewerFormat, path, err)
-	case errors.Is(err, seal.ErrWrongKey):
+	case errors.Is(err, ErrWrongKey):
 		return nil, fmt.Errorf("%w: %s is wrapped by another key; give the key with which the database was made, or to which it was rotated last", store.ErrKey, path)
 	case err != nil:
 		return nil, &store.CorruptError{File: path, Err: err, Hint: "put a copy of the keyring in its place; without it nothing of the database can be read"}
@@ -142,10 +141,10 @@ func (s *Store) makeRing() error {
 		s.sys.ID = ring.DB
 		return nil
 	}
-	if err := seal.CheckKey(s.opts.Key); err != nil {
-		return store.Invalid("key", err.Error(), fmt.Sprintf("%d random bytes (dbctl key new)", seal.KeySize))
+	if err := CheckKey(s.opts.Key); err != nil {
+		return store.Invalid("key", err.Error(), fmt.Sprintf("%d random bytes (dbctl key new)", KeySize))
 	}
-	ring, err := seal.NewRing(s.sys.ID, rand.Reader)
+	ring, err := NewRing(s.sys.ID, rand.Reader)
 	if err == nil {
 		err = writeRing(s.opts.FS, s.opts.keysPath(), ring, s.opts.Key)
 	}
@@ -165,7 +164,7 @@ func (s *Store) makeRing() error {
 //
 // Either keyring opens the database at each step: an erase destroys keys only of rows that the
 // file no longer has (destroy.go).
-func writeRing(fsys wal.FS, path string, ring *seal.Ring, key []byte) error {
+func writeRing(fsys wal.FS, path string, ring *Ring, key []byte) error {
 	b, err := ring.Wrap(key)
 	if err != nil {
 		return err
@@ -228,14 +227,14 @@ func Rotate(opts Options, key []byte) error {
 			return fmt.Errorf("ctxpage: rotate: %w", err)
 		}
 		ring, err := ringAt(opts.keysPath(), opts.Key, rand.Reader)
-		if errors.Is(err, seal.ErrNoKeyring) {
+		if errors.Is(err, ErrNoKeyring) {
 			return fmt.Errorf("%w: %s has no keyring %s: it is not encrypted, or the keyring was lost", store.ErrKey, opts.Path, opts.keysPath())
 		}
 		if err != nil {
 			return err
 		}
-		if err := seal.CheckKey(key); err != nil {
-			return store.Invalid("new key", err.Error(), fmt.Sprintf("%d random bytes (dbctl key new)", seal.KeySize))
+		if err := CheckKey(key); err != nil {
+			return store.Invalid("new key", err.Error(), fmt.Sprintf("%d random bytes (dbctl key new)", KeySize))
 		}
 		if err := writeRing(opts.FS, opts.keysPath(), ring, key); err != nil {
 			return fmt.Errorf("ctxpage: rotate: %w", err)
@@ -250,7 +249,7 @@ func (s *Store) rows(tx *bbolt.Tx) engine.Writer { return newBoltRows(tx, s.ring
 
 // sealRecord returns the parts of a record as the log has them. Several parts are joined first: the
 // seal covers the record as a whole.
-func sealRecord(ring *seal.Ring, kind wal.Kind, seq uint64, parts [][]byte) ([][]byte, error) {
+func sealRecord(ring *Ring, kind wal.Kind, seq uint64, parts [][]byte) ([][]byte, error) {
 	if ring == nil || kind == wal.KindMark {
 		return parts, nil
 	}
@@ -265,7 +264,7 @@ func sealRecord(ring *seal.Ring, kind wal.Kind, seq uint64, parts [][]byte) ([][
 			body = append(body, p...)
 		}
 	}
-	b, err := ring.Seal(make([]byte, 0, n+seal.Overhead), seal.Record, recordName(kind, seq), body)
+	b, err := ring.Seal(make([]byte, 0, n+Overhead), SpaceRecord, recordName(kind, seq), body)
 	return [][]byte{b}, err
 }
 
@@ -276,7 +275,7 @@ func recordName(kind wal.Kind, seq uint64) []byte {
 }
 
 // openRecord returns a record of the log with its plain body.
-func openRecord(ring *seal.Ring, r wal.Record) (wal.Record, error) {
+func openRecord(ring *Ring, r wal.Record) (wal.Record, error) {
 	bad := func(err error) error {
 		return &store.CorruptError{File: r.Segment, Offset: r.Offset, Err: fmt.Errorf("record %d: %w", r.Seq, err), Hint: store.HintSalvage}
 	}
@@ -288,7 +287,7 @@ func openRecord(ring *seal.Ring, r wal.Record) (wal.Record, error) {
 	case !r.Sealed:
 		return r, bad(errors.New("it is not encrypted although the database is: the log was replaced"))
 	}
-	body, err := ring.Open(seal.Record, recordName(r.Kind, r.Seq), r.Body)
+	body, err := ring.Open(SpaceRecord, recordName(r.Kind, r.Seq), r.Body)
 	if err != nil {
 		return r, bad(err)
 	}
@@ -297,20 +296,20 @@ func openRecord(ring *seal.Ring, r wal.Record) (wal.Record, error) {
 }
 
 // leafSeal seals the bodies of leaves for package manifest.
-type leafSeal struct{ ring *seal.Ring }
+type leafSeal struct{ ring *Ring }
 
 // Seal encrypts the body of a leaf, bound to its index.
 func (l leafSeal) Seal(index uint64, body []byte) ([]byte, error) {
-	return l.ring.Seal(make([]byte, 0, len(body)+seal.Overhead), seal.Leaf, binary.BigEndian.AppendUint64(nil, index), body)
+	return l.ring.Seal(make([]byte, 0, len(body)+Overhead), SpaceLeaf, binary.BigEndian.AppendUint64(nil, index), body)
 }
 
 // Open decrypts it. A body that was moved to another index does not open.
 func (l leafSeal) Open(index uint64, sealed []byte) ([]byte, error) {
-	return l.ring.Open(seal.Leaf, binary.BigEndian.AppendUint64(nil, index), sealed)
+	return l.ring.Open(SpaceLeaf, binary.BigEndian.AppendUint64(nil, index), sealed)
 }
 
 // sealerOf returns the sealer of the archive; nil: no seal.
-func sealerOf(ring *seal.Ring) archive.Sealer {
+func sealerOf(ring *Ring) archive.Sealer {
 	if ring == nil {
 		return nil
 	}
@@ -319,6 +318,6 @@ func sealerOf(ring *seal.Ring) archive.Sealer {
 
 // unsealRow is for readers of the file without an engine: the value of a row, which they check as
 // ever.
-func unsealRow(ring *seal.Ring, t engine.Table, key, v []byte) []byte {
+func unsealRow(ring *Ring, t engine.Table, key, v []byte) []byte {
 	return (&boltRows{ring: ring}).opened(t, key, v)
 }

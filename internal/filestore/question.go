@@ -13,7 +13,6 @@ import (
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/engine"
 	"github.com/ctxpage/ctxpage/internal/format"
-	"github.com/ctxpage/ctxpage/internal/seal"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/wal"
@@ -35,7 +34,7 @@ const questionWait = 50 * time.Millisecond
 // questionIn returns the text that a leaf was asked, for readers of the audit that have not opened
 // the database: from the log, or from the file. A process that has the file open for writing keeps
 // it for itself: LockedError.
-func questionIn(ctx context.Context, path string, ring *seal.Ring, leaf *manifest.Record) (string, error) {
+func questionIn(ctx context.Context, path string, ring *Ring, leaf *manifest.Record) (string, error) {
 	row, erased, err := questionInLog(ctx, path, ring, leaf.Index)
 	if err == nil && row == nil && !erased {
 		row, err = questionInFile(path, ring, leaf.Index)
@@ -56,7 +55,7 @@ func questionIn(ctx context.Context, path string, ring *seal.Ring, leaf *manifes
 // questionInLog looks for the row of a question in the log. erased: a later record of the log
 // erases it. Records come in their order, so an erase that follows the question in the log is met
 // later and wins.
-func questionInLog(ctx context.Context, path string, ring *seal.Ring, leaf uint64) (row []byte, erased bool, err error) {
+func questionInLog(ctx context.Context, path string, ring *Ring, leaf uint64) (row []byte, erased bool, err error) {
 	_, err = wal.Scan(ctx, path+"-wal", nil, func(r wal.Record) error {
 		r, err := openRecord(ring, r)
 		if err != nil {
@@ -84,7 +83,7 @@ func questionInLog(ctx context.Context, path string, ring *seal.Ring, leaf uint6
 // questionInFile reads the row of a question from the file of the database; nil: it has none. It
 // opens the file for this one row. A reader waits questionWait for the lock at most, so that
 // listing the audit beside a writer does not stand still for each question.
-func questionInFile(path string, ring *seal.Ring, leaf uint64) (row []byte, err error) {
+func questionInFile(path string, ring *Ring, leaf uint64) (row []byte, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = &store.CorruptError{File: path, Err: fmt.Errorf("%v", r), Hint: store.HintSalvage}

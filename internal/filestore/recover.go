@@ -9,9 +9,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/archive"
 	"github.com/ctxpage/ctxpage/internal/codec"
-	"github.com/ctxpage/ctxpage/internal/corrupt"
 	"github.com/ctxpage/ctxpage/internal/engine"
-	"github.com/ctxpage/ctxpage/internal/seal"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/wal"
@@ -66,7 +64,7 @@ func (s *Store) leftBehind() (bool, error) {
 func (s *Store) openLog(ctx context.Context, mustExist bool, replay func(wal.Record) error) (*wal.Log, wal.Recovery, error) {
 	log, rec, err := wal.Open(ctx, s.opts.Path+"-wal", wal.Options{
 		FS: s.opts.FS, ReadOnly: s.opts.ReadOnly, MustExist: mustExist, OnDurable: s.line.durable, NoSync: s.opts.NoSync,
-		SegmentBytes: s.opts.Segment, Sealed: s.ring.Load() != nil, MaxRecord: maxRecord + seal.Overhead,
+		SegmentBytes: s.opts.Segment, Sealed: s.ring.Load() != nil, MaxRecord: maxRecord + Overhead,
 	}, replay)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, rec, &store.CorruptError{File: s.opts.Path + "-wal", Err: errors.New("the log is missing: only the log has the commits since the last checkpoint"),
@@ -153,7 +151,7 @@ func (s *Store) redo(r wal.Record) error {
 		return fmt.Errorf("%w: %s: record %d: %w; use a newer release", store.ErrNewerFormat, r.Segment, r.Seq, err)
 	}
 	if errors.As(err, &bad) {
-		return &store.CorruptError{File: r.Segment, Offset: r.Offset, Unit: corrupt.LSN, Num: bad.LSN, Err: bad.Err, Hint: bad.Hint}
+		return &store.CorruptError{File: r.Segment, Offset: r.Offset, Unit: codec.UnitLSN, Num: bad.LSN, Err: bad.Err, Hint: bad.Hint}
 	}
 	return LogError(err)
 }

@@ -11,7 +11,6 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
-	"github.com/ctxpage/ctxpage/internal/seal"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/wal"
@@ -54,8 +53,8 @@ type Rekeyed struct {
 // Errors: ErrKey if the database is encrypted already, or if the keyring beside it is of another
 // database or key; ErrNoSpace; the errors of Open. After an error the database is as it was.
 func AddKey(ctx context.Context, opts Options, o RekeyOptions) (*Rekeyed, error) {
-	if err := seal.CheckKey(opts.Key); err != nil {
-		return nil, store.Invalid("key", err.Error(), fmt.Sprintf("%d random bytes (dbctl key new)", seal.KeySize))
+	if err := CheckKey(opts.Key); err != nil {
+		return nil, store.Invalid("key", err.Error(), fmt.Sprintf("%d random bytes (dbctl key new)", KeySize))
 	}
 	from := opts
 	from.Key = nil
@@ -198,14 +197,14 @@ func (s *Store) rekeyed(ctx context.Context, to string, key []byte, o RekeyOptio
 
 // ringFor is the keyring of the copy; nil: it is plain. A keyring that is beside the database opens
 // its encrypted backups, so it is reused.
-func (s *Store) ringFor(key []byte) (*seal.Ring, error) {
+func (s *Store) ringFor(key []byte) (*Ring, error) {
 	if key == nil {
 		return nil, nil
 	}
 	ring, err := ringAt(s.opts.Path+keysSuffix, key, rand.Reader)
 	switch {
-	case errors.Is(err, seal.ErrNoKeyring):
-		return seal.NewRing(s.sys.ID, rand.Reader)
+	case errors.Is(err, ErrNoKeyring):
+		return NewRing(s.sys.ID, rand.Reader)
 	case err != nil:
 		return nil, err
 	case ring.DB != s.sys.ID:
@@ -215,7 +214,7 @@ func (s *Store) ringFor(key []byte) (*seal.Ring, error) {
 }
 
 // copyRekeyed writes the rows, and a system row that says that no record of the log was applied.
-func (s *Store) copyRekeyed(ctx context.Context, path string, ring *seal.Ring, progress store.Progress) error {
+func (s *Store) copyRekeyed(ctx context.Context, path string, ring *Ring, progress store.Progress) error {
 	was, row := s.ring.Load(), s.sys
 	row.Seq, row.PrevSeq, row.Leaves = 0, 0, s.eng.Leaves.Archived()
 	return s.view(func(tx *bbolt.Tx) error {
@@ -230,7 +229,7 @@ func (s *Store) copyRekeyed(ctx context.Context, path string, ring *seal.Ring, p
 // resealTo is the value of a row under another keyring. Rows of the index and the system row are
 // left out. A value whose key an erase destroyed, in a copy from before it, has no plain form: the
 // erase must be done in the copy first.
-func resealTo(was, next *seal.Ring, bucket string, k, v []byte) ([]byte, error) {
+func resealTo(was, next *Ring, bucket string, k, v []byte) ([]byte, error) {
 	if bucket == string(bucketSeg) || bucket == string(bucketSys) {
 		return nil, nil
 	}
@@ -240,7 +239,7 @@ func resealTo(was, next *seal.Ring, bucket string, k, v []byte) ([]byte, error) 
 		}
 		if was != nil {
 			plain, err := was.Open(spaceOf[t], k, v)
-			if errors.Is(err, seal.ErrDestroyed) {
+			if errors.Is(err, ErrDestroyed) {
 				return nil, fmt.Errorf("row %x: %w", k, codec.ErrDestroyed)
 			}
 			if err != nil {

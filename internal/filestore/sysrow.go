@@ -14,7 +14,6 @@ import (
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/engine"
 	"github.com/ctxpage/ctxpage/internal/lexical"
-	"github.com/ctxpage/ctxpage/internal/seal"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
 	"github.com/vmihailenco/msgpack/v5"
@@ -130,10 +129,10 @@ func (s *Store) decodeSys(v []byte) error {
 	var err error
 	if sealed {
 		ring := s.ring.Load()
-		if len(v) < seal.IDSize || !bytes.Equal(v[:seal.IDSize], ring.ID()) {
+		if len(v) < IDSize || !bytes.Equal(v[:IDSize], ring.ID()) {
 			return fmt.Errorf("%w: %s is not the keyring of %s; put its own keyring there", store.ErrKey, s.opts.keysPath(), s.opts.Path)
 		}
-		if v, err = ring.Open(seal.Sys, sysKey, v[seal.IDSize:]); err != nil {
+		if v, err = ring.Open(SpaceSys, sysKey, v[IDSize:]); err != nil {
 			return &store.CorruptError{File: s.opts.Path, Err: fmt.Errorf("system row: %w", err), Hint: store.HintSalvage}
 		}
 	}
@@ -156,7 +155,7 @@ func (s *Store) decodeSys(v []byte) error {
 //	format, ^format    4 bytes each, big-endian; a bit of the format says that the file is encrypted
 //	id of the keyring  if encrypted
 //	row                msgpack array with a checksum; sealed if encrypted
-func encodeSys(ring *seal.Ring, row sysRow) ([]byte, error) {
+func encodeSys(ring *Ring, row sysRow) ([]byte, error) {
 	b, err := msgpack.Marshal(&row)
 	if err != nil {
 		return nil, err
@@ -168,7 +167,7 @@ func encodeSys(ring *seal.Ring, row sysRow) ([]byte, error) {
 	}
 	head := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32([]byte(sysMagic), f), ^f)
 	if ring != nil {
-		return ring.Seal(append(head, ring.ID()...), seal.Sys, sysKey, b)
+		return ring.Seal(append(head, ring.ID()...), SpaceSys, sysKey, b)
 	}
 	return append(head, b...), nil
 }
@@ -226,7 +225,7 @@ func (s *Store) putSys(tx *bbolt.Tx) error {
 }
 
 // putSys writes a system row.
-func putSys(tx *bbolt.Tx, ring *seal.Ring, row sysRow) error {
+func putSys(tx *bbolt.Tx, ring *Ring, row sysRow) error {
 	b, err := encodeSys(ring, row)
 	if err != nil {
 		return err

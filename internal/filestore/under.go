@@ -3,7 +3,6 @@ package filestore
 import (
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/engine"
-	"github.com/ctxpage/ctxpage/internal/seal"
 )
 
 // An erase must also make the erased rows unreadable in earlier backups. Pages and vectors are
@@ -25,7 +24,7 @@ import (
 
 // backupRows writes the rows of a backup.
 type backupRows struct {
-	ring *seal.Ring
+	ring *Ring
 	tag  func(t engine.Table, key []byte) [8]byte
 	art  uint64 // the artefact of the head before
 	page uint64 // its first page; 0: it has none yet
@@ -60,7 +59,7 @@ func (b *backupRows) row(bucket string, k, v []byte) ([]byte, error) {
 // head seals the row of a version under the key of its first page; a tombstone, which has none,
 // under the key of the previous version. A damaged row stays as it is; reading it reports the damage.
 func (b *backupRows) head(k, v []byte) ([]byte, error) {
-	plain, err := b.ring.Open(seal.Meta, k, v)
+	plain, err := b.ring.Open(SpaceMeta, k, v)
 	if err != nil {
 		return v, nil
 	}
@@ -77,7 +76,7 @@ func (b *backupRows) head(k, v []byte) ([]byte, error) {
 	if b.page == 0 || !b.ring.Has(b.page) {
 		return v, nil
 	}
-	return b.ring.SealUnder(nil, seal.Meta, k, b.page, stays, plain)
+	return b.ring.SealUnder(nil, SpaceMeta, k, b.page, stays, plain)
 }
 
 // tagged seals a state row, a held batch or a question under the key of its tag, with its checksum

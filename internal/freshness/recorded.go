@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
-	"github.com/ctxpage/ctxpage/internal/staterows"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -79,7 +79,7 @@ func ReadDirectory(row store.StateRow) (r Recorded, err error) {
 
 // Directories reads the directories recorded for a scope, by prefix and path.
 func Directories(ctx context.Context, st store.Store, scope string) (list []Recorded, err error) {
-	err = staterows.Walk(ctx, st, DirectoryRowsOf(scope), func(row store.StateRow) error {
+	err = format.Walk(ctx, st, DirectoryRowsOf(scope), func(row store.StateRow) error {
 		r, err := ReadDirectory(row)
 		list = append(list, r)
 		return err

@@ -9,7 +9,6 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/format"
-	"github.com/ctxpage/ctxpage/internal/staterows"
 	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
@@ -134,7 +133,7 @@ func (t Teller) numbers(ctx context.Context, leaf *manifest.Record, ref store.Re
 	if len(scopes) == 0 { // the scope of the leaf does not see that of the reference
 		return nums, nil
 	}
-	for page, err := range staterows.Pages(ctx, t.Store, store.ScanQuery{What: store.ScanHistory, Scopes: scopes, ID: ref.ID, Limit: 100}) {
+	for page, err := range format.Pages(ctx, t.Store, store.ScanQuery{What: store.ScanHistory, Scopes: scopes, ID: ref.ID, Limit: 100}) {
 		if errors.Is(err, store.ErrNotFound) {
 			return nums, nil
 		}

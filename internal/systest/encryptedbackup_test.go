@@ -13,7 +13,6 @@ import (
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/internal/listing"
-	"github.com/ctxpage/ctxpage/internal/seal"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
@@ -23,16 +22,16 @@ import (
 )
 
 // boltSpaces are the buckets of a file by what their values are sealed as.
-var boltSpaces = map[string]seal.Space{
-	"sys": seal.Sys, "meta": seal.Meta, "content": seal.Content, "seg": seal.Index, "held": seal.Held, "txn": seal.Outcome,
-	"state": seal.State, "vec": seal.Vector, "question": seal.Question,
+var boltSpaces = map[string]filestore.Space{
+	"sys": filestore.SpaceSys, "meta": filestore.SpaceMeta, "content": filestore.SpaceContent, "seg": filestore.SpaceIndex, "held": filestore.SpaceHeld, "txn": filestore.SpaceOutcome,
+	"state": filestore.SpaceState, "vec": filestore.SpaceVector, "question": filestore.SpaceQuestion,
 }
 
 // readable are the needles in what a keyring opens of a database, by bucket; "log" and "audit" are what is beside the file.
 // Keys of rows and of what stays of a destroyed row count, too.
 func readable(t testing.TB, path string, key []byte, keyring []byte) map[string]int {
 	t.Helper()
-	ring := must(seal.Unwrap(key, keyring, rand.Reader))(t)
+	ring := must(filestore.Unwrap(key, keyring, rand.Reader))(t)
 	out := map[string]int{}
 	look := func(where string, plain []byte) {
 		if found := len(needle.FindAll(dbtest.Readable(path, plain), -1)); found > 0 {
@@ -45,11 +44,11 @@ func readable(t testing.TB, path string, key []byte, keyring []byte) map[string]
 			space, known := boltSpaces[string(name)]
 			require.True(t, known, "bucket %s", name)
 			return b.ForEach(func(k, v []byte) error {
-				if space == seal.Sys {
+				if space == filestore.SpaceSys {
 					return nil
 				}
 				plain, err := ring.Open(space, k, v)
-				if err != nil && !errors.Is(err, seal.ErrDestroyed) {
+				if err != nil && !errors.Is(err, filestore.ErrDestroyed) {
 					return fmt.Errorf("%s %x: %w", name, k, err)
 				}
 				look(string(name), plain)
@@ -63,7 +62,7 @@ func readable(t testing.TB, path string, key []byte, keyring []byte) map[string]
 		if !r.Sealed || r.Kind == wal.KindMark {
 			return nil
 		}
-		plain, err := ring.Open(seal.Record, binary.BigEndian.AppendUint64([]byte{byte(r.Kind)}, r.Seq), r.Body)
+		plain, err := ring.Open(filestore.SpaceRecord, binary.BigEndian.AppendUint64([]byte{byte(r.Kind)}, r.Seq), r.Body)
 		look("log", plain)
 		return err
 	})))

@@ -37,6 +37,15 @@ const (
 	Duplicate  Reason = "duplicate: says the same as a page that was chosen"
 )
 
+// The reasons of Fit, besides OverBudget: others were worth more per token.
+const (
+	ReasonLarge  Reason = "larger than the budget" // it alone exceeds the window
+	ReasonGroup  Reason = "turn group over budget" // its group had to go whole
+	ReasonLow    Reason = "low score"              // a MustStub item without a stub, or without room for one
+	ReasonTier   Reason = "left out by the tier"   // the tier keeps none of its kind
+	ReasonSystem Reason = "system does not fit"    // nothing was placed: see the error
+)
+
 // storedText ends the advice on pages whose text is there and was not shown.
 const storedText = "--check never shows what is stored"
 

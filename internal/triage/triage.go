@@ -1,9 +1,14 @@
-// Package triage decides which pages are worth a place in a context, by how recent a page is (R),
-// who wrote it (P), and how near it is to the question (S). Exclusions come first, and no score
-// outweighs them. Every part of a score is kept, so that a decision can be explained later.
+// Package triage decides which pages enter a context: it ranks them, and fits the best within a token budget.
 //
-// The package is pure: it reads no clock and no store. The caller passes ages and gets an order, and
-// equal input has equal output. Except Ranker, everything is safe for concurrent use.
+// [Rank] orders pages by how recent a page is (R), who wrote it (P), and how near it is to the question (S). Exclusions come
+// first, and no score outweighs them. Every part of a score is kept, so that a decision can be explained later.
+//
+// [Fit] places them. It keeps the system part and protected pages, chooses the rest by score per token, degrades in
+// four named tiers and never exceeds the budget. Its result comes with every answer, errors included. Costs are in tokens of
+// the caller's counter.
+//
+// The package is pure: it reads no clock, no file and no store, and equal input has equal output. Nothing changes its input.
+// Except Ranker, everything is safe for concurrent use.
 package triage
 
 import (

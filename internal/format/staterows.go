@@ -1,16 +1,18 @@
-// Package staterows reads and changes the state rows that the pipeline keeps in a store: the rows of sessions, directives,
-// recorded directories and file roots. A change of a row is a loop: read the row, decide, commit on the condition that the
-// row is unchanged. Walk is the read of many rows, Retry is the loop.
-package staterows
+package format
 
 import (
 	"context"
 	"errors"
+	"iter"
 	"math/rand/v2"
 	"time"
 
 	"github.com/ctxpage/ctxpage/store"
 )
+
+// State rows are the rows that the pipeline keeps in a store: those of sessions, directives, recorded directories and file
+// roots. A change of a row is a loop: read the row, decide, commit on the condition that the row is unchanged. Walk is the
+// read of many rows, Retry is the loop.
 
 // Walk calls fn for every state row whose key begins with prefix, in the order of the keys. It stops at the first error.
 func Walk(ctx context.Context, st store.Store, prefix string, fn func(store.StateRow) error) error {
@@ -47,6 +49,22 @@ func Retry(ctx context.Context, fn func() error) error {
 		case <-ctx.Done():
 			return err
 		case <-time.After(rand.N(time.Duration(min(try, 20)) * time.Millisecond)):
+		}
+	}
+}
+
+// Pages ranges over the parts of a scan. After an error, which is yielded with the part it came with, there is no further
+// part.
+func Pages(ctx context.Context, st store.Store, q store.ScanQuery) iter.Seq2[store.ScanPage, error] {
+	return func(yield func(store.ScanPage, error) bool) {
+		for {
+			page, err := st.Scan(ctx, q)
+			if !yield(page, err) || err != nil {
+				return
+			}
+			if q.Cursor = page.Next; q.Cursor == "" {
+				return
+			}
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package seal
+package filestore
 
 import (
 	"bytes"
@@ -85,9 +85,9 @@ func TestSealedToItsName(t *testing.T) {
 	}
 	num, ok := r.TagNumber([8]byte{1})
 	require.True(t, ok)
-	v, err := r.SealUnder(nil, State, mine, num, nil, []byte("the needle"))
+	v, err := r.SealUnder(nil, SpaceState, mine, num, nil, []byte("the needle"))
 	require.NoError(t, err)
-	stays(r, State, mine, other, v)
+	stays(r, SpaceState, mine, other, v)
 }
 
 // Two values are never sealed alike, even if they are.
@@ -95,9 +95,9 @@ func TestSealsDiffer(t *testing.T) {
 	t.Parallel()
 	r, err := NewRing("db", rand.Reader)
 	require.NoError(t, err)
-	a, err := r.Seal(nil, Content, name(1), []byte("same"))
+	a, err := r.Seal(nil, SpaceContent, name(1), []byte("same"))
 	require.NoError(t, err)
-	b, err := r.Seal(nil, Content, name(1), []byte("same"))
+	b, err := r.Seal(nil, SpaceContent, name(1), []byte("same"))
 	require.NoError(t, err)
 	require.NotEqual(t, a, b)
 }
@@ -110,7 +110,7 @@ func TestDestroy(t *testing.T) {
 	nums := []uint64{0, 1, 2, 3, 4, 5, 255, 256, 257, 1 << 20, 1<<63 - 1, 1 << 63, ^uint64(0) - 1, ^uint64(0)}
 	sealed := map[uint64][]byte{}
 	for _, n := range nums {
-		sealed[n], err = r.Seal(nil, Content, name(n), []byte("text"))
+		sealed[n], err = r.Seal(nil, SpaceContent, name(n), []byte("text"))
 		require.NoError(t, err)
 		require.True(t, Destructible(sealed[n]))
 	}
@@ -119,14 +119,14 @@ func TestDestroy(t *testing.T) {
 	again := unwrapped(t, less)
 	for _, ring := range []*Ring{less, again} {
 		for _, n := range nums {
-			got, err := ring.Open(Content, name(n), sealed[n])
+			got, err := ring.Open(SpaceContent, name(n), sealed[n])
 			if bytes.Contains(bytes.Join([][]byte{name(0), name(3), name(4), name(256), name(1 << 63), name(^uint64(0))}, []byte("|")), name(n)) {
 				require.ErrorIs(t, err, ErrDestroyed, "number %d", n)
 				require.False(t, ring.Has(n))
-				v, err := ring.Seal(nil, Content, name(n), []byte("new"))
+				v, err := ring.Seal(nil, SpaceContent, name(n), []byte("new"))
 				require.NoError(t, err)
 				require.False(t, Destructible(v))
-				got, err = ring.Open(Content, name(n), v)
+				got, err = ring.Open(SpaceContent, name(n), v)
 				require.NoError(t, err)
 				require.Equal(t, "new", string(got))
 				continue
@@ -137,7 +137,7 @@ func TestDestroy(t *testing.T) {
 		}
 	}
 	for _, n := range nums { // negative control: the ring before opens all
-		_, err := r.Open(Content, name(n), sealed[n])
+		_, err := r.Open(SpaceContent, name(n), sealed[n])
 		require.NoError(t, err)
 	}
 	require.LessOrEqual(t, len(less.pages.nodes), len(drop)*levels)
@@ -170,9 +170,9 @@ func TestWrap(t *testing.T) {
 	t.Parallel()
 	r, err := NewRing("db", rand.Reader)
 	require.NoError(t, err)
-	v, err := r.Seal(nil, State, []byte("row"), []byte("value"))
+	v, err := r.Seal(nil, SpaceState, []byte("row"), []byte("value"))
 	require.NoError(t, err)
-	got, err := unwrapped(t, r).Open(State, []byte("row"), v)
+	got, err := unwrapped(t, r).Open(SpaceState, []byte("row"), v)
 	require.NoError(t, err)
 	require.Equal(t, "value", string(got))
 	require.Equal(t, r.Word(nil, 1, []byte("word")), unwrapped(t, r).Word(nil, 1, []byte("word")))
@@ -221,7 +221,7 @@ func BenchmarkSeal(b *testing.B) {
 	r, err := NewRing("db", rand.Reader)
 	require.NoError(b, err)
 	value := make([]byte, 1024)
-	for _, s := range []Space{State, Content} {
+	for _, s := range []Space{SpaceState, SpaceContent} {
 		b.Run("seal/space="+spaceNames[s], func(b *testing.B) {
 			b.ReportAllocs()
 			for i := range b.N {
@@ -257,38 +257,38 @@ func TestSealUnder(t *testing.T) {
 	tag := [8]byte{1, 2, 3}
 	num, ok := r.TagNumber(tag)
 	require.True(t, ok)
-	v, err := r.SealUnder([]byte("in front"), State, name(7), num, []byte("stays"), []byte("the needle"))
+	v, err := r.SealUnder([]byte("in front"), SpaceState, name(7), num, []byte("stays"), []byte("the needle"))
 	require.NoError(t, err)
 	v = v[len("in front"):]
 	require.NotContains(t, string(v), "stays")
-	got, err := r.Open(State, name(7), v)
+	got, err := r.Open(SpaceState, name(7), v)
 	require.NoError(t, err)
 	require.Equal(t, "the needle", string(got))
-	is, ok := r.Under(State, name(7), v)
+	is, ok := r.Under(SpaceState, name(7), v)
 	require.True(t, ok)
 	require.Equal(t, num, is)
-	_, err = r.Open(State, name(8), v)
+	_, err = r.Open(SpaceState, name(8), v)
 	require.ErrorIs(t, err, ErrSealed, "moved to another name")
-	_, err = r.Open(Held, name(7), v)
+	_, err = r.Open(SpaceHeld, name(7), v)
 	require.ErrorIs(t, err, ErrSealed, "moved to another space")
 
 	b, err := r.Without([]uint64{num}).Wrap(key(3))
 	require.NoError(t, err)
 	less, err := Unwrap(key(3), b, rand.Reader)
 	require.NoError(t, err)
-	got, err = less.Open(State, name(7), v)
+	got, err = less.Open(SpaceState, name(7), v)
 	require.ErrorIs(t, err, ErrDestroyed)
 	require.Equal(t, "stays", string(got))
-	_, err = less.SealUnder(nil, State, name(7), num, nil, []byte("x"))
+	_, err = less.SealUnder(nil, SpaceState, name(7), num, nil, []byte("x"))
 	require.ErrorIs(t, err, ErrDestroyed)
 	next, ok := less.TagNumber(tag)
 	require.True(t, ok)
 	require.NotEqual(t, num, next)
 	for i := range 8 * len(v) {
 		v[i/8] ^= 1 << (i % 8)
-		_, err = r.Open(State, name(7), v)
+		_, err = r.Open(SpaceState, name(7), v)
 		require.ErrorIs(t, err, ErrSealed, "bit %d", i)
-		_, err = less.Open(State, name(7), v)
+		_, err = less.Open(SpaceState, name(7), v)
 		require.ErrorIs(t, err, ErrSealed, "nobody makes a row look erased: bit %d", i)
 		v[i/8] ^= 1 << (i % 8)
 	}
@@ -303,15 +303,15 @@ func TestTagsApart(t *testing.T) {
 	under := func(tag [8]byte) (num uint64, v []byte) {
 		num, ok := r.TagNumber(tag)
 		require.True(t, ok)
-		v, err := r.SealUnder(nil, State, tag[:], num, nil, []byte("value"))
+		v, err := r.SealUnder(nil, SpaceState, tag[:], num, nil, []byte("value"))
 		require.NoError(t, err)
 		return num, v
 	}
 	num, va := under(a)
 	_, vb := under(b)
 	less := unwrapped(t, r.Without([]uint64{num}))
-	_, err = less.Open(State, a[:], va)
+	_, err = less.Open(SpaceState, a[:], va)
 	require.ErrorIs(t, err, ErrDestroyed)
-	_, err = less.Open(State, b[:], vb)
+	_, err = less.Open(SpaceState, b[:], vb)
 	require.NoError(t, err)
 }

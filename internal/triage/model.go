@@ -1,14 +1,4 @@
-// Package budget decides what goes into a context window.
-//
-// [Fit] places pages. It keeps the system part and protected pages, chooses the rest by score per token, degrades in
-// four named tiers and never exceeds the budget.
-//
-// The result comes with every answer, errors included. Fit does not change its input: leaving a page out of the window
-// never edits or deletes it. Costs are in tokens of the caller's counter.
-//
-// The package is pure: no file, no goroutine, no clock, and equal requests give equal answers. Its functions are safe
-// for concurrent use.
-package budget
+package triage
 
 import "strconv"
 
@@ -101,19 +91,6 @@ const (
 
 // String returns the lower-case name of the form.
 func (f Form) String() string { return name(int(f), "Form", "full", "compressed", "stub") }
-
-// Reason says why something is not in the window. The set is closed.
-type Reason = string
-
-// The reasons of Fit.
-const (
-	ReasonBudget Reason = "over budget"            // others were worth more per token
-	ReasonLarge  Reason = "larger than the budget" // it alone exceeds the window
-	ReasonGroup  Reason = "turn group over budget" // its group had to go whole
-	ReasonLow    Reason = "low score"              // a MustStub item without a stub, or without room for one
-	ReasonTier   Reason = "left out by the tier"   // the tier keeps none of its kind
-	ReasonSystem Reason = "system does not fit"    // nothing was placed: see the error
-)
 
 func name(i int, kind string, names ...string) string {
 	if i >= 0 && i < len(names) {

@@ -1,4 +1,4 @@
-package seal
+package filestore
 
 import (
 	"crypto/cipher"

@@ -1,4 +1,4 @@
-package seal
+package filestore
 
 import (
 	"bytes"
@@ -25,7 +25,7 @@ import (
 type Ring struct {
 	DB     string // id of the database
 	data   [KeySize]byte
-	pages  keys // by page number: texts and vectors; and by the numbers of tags (under.go)
+	pages  keys // by page number: texts and vectors; and by the numbers of tags (sealunder.go)
 	rand   io.Reader
 	shared *[spaces]laneKeys
 	words  *sync.Pool // of hash.Hash
@@ -124,7 +124,7 @@ func (r *Ring) Has(num uint64) bool { return r.pages.above(num) != nil }
 
 // Numbered reports whether the values of a space are under the keys of numbers: the first 8 bytes of
 // each name (Number).
-func Numbered(s Space) bool { return s == Content || s == Vector }
+func Numbered(s Space) bool { return s == SpaceContent || s == SpaceVector }
 
 // Number returns the number of a name.
 func Number(name []byte) uint64 {

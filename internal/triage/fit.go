@@ -1,4 +1,4 @@
-package budget
+package triage
 
 import (
 	"cmp"
@@ -497,7 +497,7 @@ func (f *fitting) reason(i int, t Tier) Reason {
 	case len(u.members) > 1:
 		return ReasonGroup
 	}
-	return ReasonBudget
+	return OverBudget
 }
 
 // refuse reports that not even the system part fits: nothing is placed.

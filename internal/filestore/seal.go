@@ -1,17 +1,4 @@
-// Package seal encrypts what a database keeps in its files, and holds the keys for that.
-//
-//	ring.go   the keys of a database, and the file in which they are wrapped by the key of its owner
-//	tree.go   a key for each number, of which single ones can be destroyed
-//	seal.go   values: sealed and opened, bound to their place
-//	under.go  values under the key of any number, and what stays once it is destroyed
-//
-// It is pure: files, clocks and the choice of what is sealed are the caller's.
-//
-// AES-256-GCM of the standard library does all of it. Tink was considered: its keysets rotate data
-// keys, which nothing here needs (the owner's key wraps the ring, so a rotation rewrites the ring
-// alone), it brings protobuf into every program that links the library, and a reader would have to
-// audit its formats beside ours. What is here is one AEAD, HKDF and SHA-256.
-package seal
+package filestore
 
 import (
 	"crypto/aes"
@@ -25,6 +12,18 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 )
+
+// Encryption of what a database keeps in its files, and the keys for that. These four files open no file and read no clock:
+//
+//	sealring.go   the keys of a database, and the file in which they are wrapped by the key of its owner
+//	sealtree.go   a key for each number, of which single ones can be destroyed
+//	seal.go       values: sealed and opened, bound to their place
+//	sealunder.go  values under the key of any number, and what stays once it is destroyed
+//
+// AES-256-GCM of the standard library does all of it. Tink was considered: its keysets rotate data
+// keys, which nothing here needs (the owner's key wraps the ring, so a rotation rewrites the ring
+// alone), it brings protobuf into every program that links the library, and a reader would have to
+// audit its formats beside ours. What is here is one AEAD, HKDF and SHA-256.
 
 // KeySize is the length of every key, the owner's too.
 const KeySize = 32
@@ -43,17 +42,17 @@ type Space uint8
 
 // The spaces.
 const (
-	Sys Space = iota
-	Meta
-	Content
-	Index
-	Held
-	Outcome
-	State
-	Vector
-	Question
-	Record // of the log
-	Leaf   // of the audit
+	SpaceSys Space = iota
+	SpaceMeta
+	SpaceContent
+	SpaceIndex
+	SpaceHeld
+	SpaceOutcome
+	SpaceState
+	SpaceVector
+	SpaceQuestion
+	SpaceRecord // of the log
+	SpaceLeaf   // of the audit
 	spaces
 )
 
@@ -63,7 +62,7 @@ var spaceNames = [spaces]string{"sys", "meta", "content", "index", "held", "outc
 const (
 	formShared = 1 // under a key of the database
 	formNumber = 2 // under the key of its number, which can be destroyed
-	formUnder  = 3 // under the key of a number that the value names, within a value under a key of the database (under.go)
+	formUnder  = 3 // under the key of a number that the value names, within a value under a key of the database (sealunder.go)
 )
 
 // Errors of Open.
