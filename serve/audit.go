@@ -19,6 +19,7 @@ import (
 var auditCalls = []call{
 	unary("why", Agent, "Why a page was in a past context, or was not.", why),
 	unary("replay", Agent, "Render a past context again, byte for byte.", replay),
+	unary("diff", Agent, "How two past contexts differ: settings, and pages in one alone or in other forms.", diff),
 	unary("manifest", Agent, "The audit leaves of a trace: what a context showed, and how its transactions ended.", showManifest),
 	stream("changes", Agent, "A stream of the audit leaves of the scope, one line each, until the caller disconnects.", changes),
 }
@@ -110,6 +111,50 @@ func replay(ctx context.Context, r *request, in traceIn) (replayOut, error) {
 		return replayOut{}, err
 	}
 	return replayOut{p.Trace, p.Text, p.Same, p.Missing}, nil
+}
+
+type diffIn struct {
+	A string `json:"a" jsonschema:"trace of an assembly"`
+	B string `json:"b" jsonschema:"trace of another one"`
+}
+
+type diffOut struct {
+	A       string                 `json:"a"`
+	B       string                 `json:"b"`
+	Same    bool                   `json:"same"`
+	Fields  []manifest.FieldChange `json:"fields"`
+	OnlyA   []string               `json:"only_a" jsonschema:"pages of a alone"`
+	OnlyB   []string               `json:"only_b"`
+	Changed []formOut              `json:"changed"`
+}
+
+type formOut struct {
+	Ref  string   `json:"ref"`
+	What []string `json:"what"`
+}
+
+func diff(ctx context.Context, r *request, in diffIn) (diffOut, error) {
+	for _, trace := range []string{in.A, in.B} {
+		if _, err := r.recorded(ctx, trace); err != nil {
+			return diffOut{}, err
+		}
+	}
+	d, err := r.srv.db.Diff(ctx, in.A, in.B)
+	if err != nil {
+		return diffOut{}, err
+	}
+	out := diffOut{A: in.A, B: in.B, Same: len(d.Fields)+len(d.In)+len(d.Out)+len(d.Changed) == 0, Fields: d.Fields, Changed: []formOut{}}
+	for _, p := range d.Out {
+		out.OnlyA = append(out.OnlyA, r.srv.db.RefOf(ctx, p.Num))
+	}
+	for _, p := range d.In {
+		out.OnlyB = append(out.OnlyB, r.srv.db.RefOf(ctx, p.Num))
+	}
+	for _, c := range d.Changed {
+		out.Changed = append(out.Changed, formOut{r.srv.db.RefOf(ctx, c.B.Num), c.What})
+	}
+	view.FillLists(&out)
+	return out, nil
 }
 
 type manifestOut struct {

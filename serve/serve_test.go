@@ -167,6 +167,9 @@ func TestWalk(t *testing.T) {
 	require.Equal(t, true, d.ok(agent, "why", m{"trace": trace, "id": "policy"})["in"])
 	require.Equal(t, true, d.ok(agent, "replay", m{"trace": trace})["same"])
 	require.NotEmpty(t, d.ok(agent, "manifest", m{"trace": trace})["leaves"])
+	other := d.ok(agent, "assemble", m{"query": "what may I refund?", "budget": 1000})["trace"]
+	require.Equal(t, []any{"acme/support:answer#1@1"}, d.ok(agent, "diff", m{"a": trace, "b": other})["only_b"])
+	d.fails(as("acme/other", "bot"), "diff", m{"a": trace, "b": other}, "not_found")
 	require.Len(t, d.ok(agent, "search", m{"query": "refunds"})["hits"], 1)
 	require.Len(t, d.ok(agent, "list", m{"newest": true})["items"], 2)
 	d.ok(host, "put", write("policy", "Refunds up to $500 need no approval."))
