@@ -9,7 +9,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/format"
-	"github.com/ctxpage/ctxpage/internal/gate"
+	"github.com/ctxpage/ctxpage/internal/rendering"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -112,9 +112,9 @@ func (tx *Txn) evaluate(ctx context.Context) (Verdict, error) {
 // spelling of their name, or a name that looks like it.
 func (s *Scope) gateReason(v Verdict) string {
 	switch {
-	case gate.FoldName(v.By) == "":
+	case rendering.FoldName(v.By) == "":
 		return ReasonNoVerdict
-	case gate.IsWriter(v.By, s.actor, s.name):
+	case rendering.IsWriter(v.By, s.actor, s.name):
 		return ReasonSelfCertified
 	case s.gate != GateOff && !(v.Confidence >= s.gate): // NaN is below every gate
 		return ReasonLowConfidence

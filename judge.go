@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/ctxpage/ctxpage/internal/filestore"
-	"github.com/ctxpage/ctxpage/internal/gate"
 	"github.com/ctxpage/ctxpage/internal/rendering"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/render"
@@ -34,10 +33,10 @@ func (supportedRule) Name() string { return "supported" }
 
 // Evaluate judges all writes of a draft together: one that is not supported holds them all.
 func (supportedRule) Evaluate(_ context.Context, d Draft) (confidence float64, note string, err error) {
-	var pages []gate.Page
+	var pages []rendering.Support
 	for i := range d.Context {
 		if b := &d.Context[i]; supports(b) {
-			pages = append(pages, gate.Page{
+			pages = append(pages, rendering.Support{
 				Ref: b.Ref.String(), Text: b.Text, User: b.Kind == store.KindMessage && b.Role == render.RoleUser,
 				CutStart: b.Ref.Page > 1, CutEnd: b.Ref.Page < b.Pages,
 			})
@@ -48,7 +47,7 @@ func (supportedRule) Evaluate(_ context.Context, d Draft) (confidence float64, n
 		a := &d.Writes[i]
 		refs, why := []string(nil), beyondText(a)
 		if why == "" {
-			refs, why = gate.Judge(gate.Draft{ID: a.ID, Trace: d.Trace, Text: a.Text, Labels: labelsOf(a)}, pages)
+			refs, why = rendering.Judge(rendering.Draft{ID: a.ID, Trace: d.Trace, Text: a.Text, Labels: labelsOf(a)}, pages)
 		}
 		if why != "" {
 			return 0, fmt.Sprintf("%s is not supported: %s", a.ID, why), nil

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
-	"github.com/ctxpage/ctxpage/internal/gate"
+	"github.com/ctxpage/ctxpage/internal/rendering"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -159,7 +159,7 @@ func heldOf(h *store.HeldBatch, texts bool) Held {
 		Confidence: h.Batch.Leaf.Confidence, By: h.Batch.Leaf.By, Note: h.Batch.Leaf.Note, At: h.At.UTC(), Decided: h.Decided,
 		DecidedBy: h.By, DecidedNote: h.Note, Deletes: h.Batch.Deletes, Stale: h.Stale,
 	}
-	out.LookAlikes = gate.LookAlikes([2]string{"scope", out.Scope}, [2]string{"actor", out.Actor}, [2]string{"judge", out.By}, [2]string{"reviewer", out.DecidedBy})
+	out.LookAlikes = rendering.LookAlikes([2]string{"scope", out.Scope}, [2]string{"actor", out.Actor}, [2]string{"judge", out.By}, [2]string{"reviewer", out.DecidedBy})
 	for i := range h.Batch.Puts {
 		v := draftOf(&h.Batch.Puts[i], h.Batch.Scope, h.Batch.Actor)
 		for j := range v.Pages {
@@ -263,7 +263,7 @@ func (r *Review) Reject(ctx context.Context, id, by, note string) (store.Outcome
 // decide commits a decision as a batch of its own. Its id is new each time; the store recognises a repeated decision by
 // the held batch that it names.
 func (r *Review) decide(ctx context.Context, id string, action store.Action, a Approval) (store.Outcome, error) {
-	if err := gate.CheckName("by", a.By); err != nil {
+	if err := rendering.CheckName("by", a.By); err != nil {
 		return store.Outcome{}, err
 	}
 	if err := checkVerdict(a.By, a.Note); err != nil {
@@ -273,7 +273,7 @@ func (r *Review) decide(ctx context.Context, id string, action store.Action, a A
 	if err != nil {
 		return store.Outcome{}, err
 	}
-	if action == store.ActApprove && gate.IsWriter(a.By, h.Batch.Actor, h.Batch.Scope) {
+	if action == store.ActApprove && rendering.IsWriter(a.By, h.Batch.Actor, h.Batch.Scope) {
 		return store.Outcome{}, fmt.Errorf("%w: %s wrote %s", store.ErrSelfCertified, a.By, id)
 	}
 	out, err := r.db.commit(ctx, store.Batch{

@@ -13,8 +13,8 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/freshness"
-	"github.com/ctxpage/ctxpage/internal/gate"
 	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/rendering"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -75,7 +75,7 @@ func (db *DB) Scope(name string, opts ...ScopeOption) *Scope {
 	}
 	s := &Scope{db: db, name: name, actor: o.actor, gate: o.gate, gated: o.gated, judge: o.judge}
 	if s.err = store.CheckScope(name); s.err == nil {
-		s.err = gate.CheckName("actor", s.actor)
+		s.err = rendering.CheckName("actor", s.actor)
 	}
 	if s.err == nil && s.gate != GateOff && !(s.gate > 0 && s.gate <= 1) {
 		s.err = store.Invalid("gate", fmt.Sprint(s.gate), "a confidence above 0 up to 1, or GateOff")
@@ -369,7 +369,7 @@ func versionsOf(heads []*store.Head) []*Version {
 func ScopeOf(names ...string) string {
 	parts := make([]string, len(names))
 	for i, n := range names {
-		parts[i] = gate.EscapeName(n)
+		parts[i] = rendering.EscapeName(n)
 	}
 	return strings.Join(parts, "/")
 }

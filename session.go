@@ -17,9 +17,9 @@ import (
 // A session in layers, each of which knows only those below it:
 //
 //	session.go, append.go, handoff.go, window.go   the methods users call; the gate for gated handles; turns on their way in and into contexts
-//	internal/conversation              the session in the memory of this process: its turns, passes and watcher, one lock, its commits
+//	internal/conversation              the session in the memory of this process: its turns, passes and watcher, one lock, its commits;
+//	                                   in window*.go the rules: what to retain, when to compact
 //	internal/handoff                   packets and contracts
-//	internal/window                    the rules: what to retain, when to compact
 //
 // In the store a turn is a page of kind message, in the group that bears the session's name, plus state rows. The page is
 // never rewritten; what a pass, a pin or the watcher decides about it is in the rows. So losing every decision would lose

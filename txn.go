@@ -10,8 +10,8 @@ import (
 	"sync"
 
 	"github.com/ctxpage/ctxpage/internal/format"
-	"github.com/ctxpage/ctxpage/internal/gate"
 	"github.com/ctxpage/ctxpage/internal/lexical"
+	"github.com/ctxpage/ctxpage/internal/rendering"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
 )
@@ -59,7 +59,7 @@ type Txn struct {
 
 	putOrder []string
 	writes   map[string]*store.Put
-	replaced gate.Supersedes             // who supersedes whom among the writes
+	replaced rendering.Supersedes        // who supersedes whom among the writes
 	worth    map[string]store.Provenance // provenance of a gated handle's drafts once the gate let them pass; nil: none
 	drop     map[string]bool             // deletes; this map and the two below are nil while empty
 	expect   map[string]uint64           // LSN of an artefact of the scope when it was first read or written

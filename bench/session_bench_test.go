@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ctxpage/ctxpage/internal/conversation"
 	"github.com/ctxpage/ctxpage/internal/prose"
-	"github.com/ctxpage/ctxpage/internal/window"
 	"github.com/ctxpage/ctxpage/session"
 )
 
@@ -17,16 +17,16 @@ var benchTime = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 // benchHistory makes n blocks of forty words each out of a vocabulary of 2,000,
 // one a turn.
-func benchHistory(n int) []window.Block {
+func benchHistory(n int) []conversation.PassBlock {
 	r := rand.New(rand.NewPCG(1, 1))
-	out := make([]window.Block, n)
+	out := make([]conversation.PassBlock, n)
 	for i := range out {
 		text := ""
 		for range 40 {
 			text += fmt.Sprintf("word%d ", r.IntN(2000))
 		}
-		out[i] = window.Block{
-			ID: fmt.Sprint("m-", i), Turn: int64(i), Tokens: 60, Role: []string{window.User, window.Assistant, window.Tool}[i%3],
+		out[i] = conversation.PassBlock{
+			ID: fmt.Sprint("m-", i), Turn: int64(i), Tokens: 60, Role: []string{conversation.User, conversation.Assistant, conversation.Tool}[i%3],
 			Hashes: prose.TokenSet(text),
 		}
 	}
@@ -39,14 +39,14 @@ func BenchmarkSessionPass(b *testing.B) {
 		for i := range words {
 			words[i] = fmt.Sprint("word", i*7)
 		}
-		blocks, intent := benchHistory(n), window.IntentOf(session.PassQuery{Keywords: words})
-		_, verdicts, err := window.Judge(blocks, intent, session.RecommendedParams(), 0)
+		blocks, intent := benchHistory(n), conversation.IntentOf(session.PassQuery{Keywords: words})
+		_, verdicts, err := conversation.Judge(blocks, intent, session.RecommendedParams(), 0)
 		require.NoError(b, err)
 		require.Equal(b, [2]int{12, n}, [2]int{intent.Len(), len(verdicts)})
 		b.Run(fmt.Sprintf("blocks=%dk/keywords=12", n/1000), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, _, err := window.Judge(blocks, intent, session.RecommendedParams(), 0); err != nil {
+				if _, _, err := conversation.Judge(blocks, intent, session.RecommendedParams(), 0); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -56,13 +56,13 @@ func BenchmarkSessionPass(b *testing.B) {
 
 // benchWindow is a window above its trigger, every section rated and with
 // signals for the detectors.
-func benchWindow(n int) window.State {
+func benchWindow(n int) conversation.State {
 	r := rand.New(rand.NewPCG(7, 7))
-	s := window.State{Config: session.Config{Total: n * 120}, Turn: int64(n)}
+	s := conversation.State{Config: session.Config{Total: n * 120}, Turn: int64(n)}
 	for i := range n {
-		s.Sections = append(s.Sections, window.Section{
-			ID: fmt.Sprint("s", i), Kind: []string{"message", "tool", "chunk"}[i%3], Role: window.Assistant, Priority: window.Priority(i%3 - 1),
-			At: benchTime.Add(time.Duration(i-n) * time.Minute), Turn: int64(i), Sizes: window.EstimateSizes(85 + r.IntN(30)),
+		s.Sections = append(s.Sections, conversation.Section{
+			ID: fmt.Sprint("s", i), Kind: []string{"message", "tool", "chunk"}[i%3], Role: conversation.Assistant, Priority: conversation.Priority(i%3 - 1),
+			At: benchTime.Add(time.Duration(i-n) * time.Minute), Turn: int64(i), Sizes: conversation.EstimateSizes(85 + r.IntN(30)),
 			Relevance: r.Float64(), Rated: true,
 			Signals: session.Signals{Digest: r.Uint64() % uint64(8*n), Source: fmt.Sprint("file:", r.IntN(n)), Version: r.Uint64() % 4},
 		})

@@ -8,7 +8,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/ctxpage/ctxpage/internal/window"
+	"github.com/ctxpage/ctxpage/internal/conversation"
 	"github.com/ctxpage/ctxpage/session"
 )
 
@@ -105,8 +105,8 @@ func (p *pass) block(b *block, h *history, o options) error {
 	if 1+ln == 0 {
 		return errZeroDivision
 	}
-	r := window.Score(o.alpha, o.beta, sim, window.Recency(ln))
-	action := window.Classify(r, o.retainCut, o.evictCut)
+	r := conversation.Score(o.alpha, o.beta, sim, conversation.Recency(ln))
+	action := conversation.Classify(r, o.retainCut, o.evictCut)
 	if err := p.line(b, action); err != nil {
 		return err
 	}

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/ctxpage/ctxpage/internal/window"
+	"github.com/ctxpage/ctxpage/internal/conversation"
 )
 
 var (
@@ -82,12 +82,12 @@ func logOnePlus(delta number) (float64, error) {
 		return 0, errDomain
 	}
 	if f, err := n.float(); err == nil {
-		return window.Ln(f), nil
+		return conversation.Ln(f), nil
 	}
 	mant := new(big.Float)
 	exp := new(big.Float).SetInt(n.i).MantExp(mant)
 	m, _ := mant.Float64()
-	return window.Ln(m) + float64(window.Ln(2)*float64(exp)), nil
+	return conversation.Ln(m) + float64(conversation.Ln(2)*float64(exp)), nil
 }
 
 func logFloat(x float64) (float64, error) {
@@ -97,7 +97,7 @@ func logFloat(x float64) (float64, error) {
 	case x <= 0:
 		return 0, errDomain
 	}
-	return window.Ln(x), nil
+	return conversation.Ln(x), nil
 }
 
 // json is the number as Python prints it in JSON.

@@ -123,9 +123,9 @@ type BlockReport struct {
 
 // Evicted is a message left out of the window. It stays where it came from.
 type Evicted struct {
-	Index  int                 `json:"index"`
-	ID     string              `json:"id,omitempty"`
-	Tokens int                 `json:"tokens"`
+	Index  int           `json:"index"`
+	ID     string        `json:"id,omitempty"`
+	Tokens int           `json:"tokens"`
 	Reason triage.Reason `json:"reason"`
 }
 

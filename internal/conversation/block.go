@@ -10,7 +10,6 @@ import (
 	"github.com/cespare/xxhash/v2"
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/prose"
-	"github.com/ctxpage/ctxpage/internal/window"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/token"
@@ -37,7 +36,7 @@ type Block struct {
 	Row      *TurnRow
 	Unit     int
 	Judged   bool // by the pass in force, as it is now
-	Verdict  window.Verdict
+	Verdict  Verdict
 }
 
 // toolUse ties a turn to other turns.
@@ -181,7 +180,7 @@ func measure(counter token.Counter, a *store.Artefact, texts []string, tokens in
 		tokens = count(text)
 	}
 	raw := tokens + extra
-	sizes := window.EstimateSizes(raw)
+	sizes := EstimateSizes(raw)
 	if t := prose.Trim(text); t != text {
 		if n := count(t) + extra; n < raw {
 			sizes[session.Trimmed] = n

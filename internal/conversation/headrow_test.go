@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/ctxpage/ctxpage/internal/window"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -76,7 +75,7 @@ func TestPlaceOfATurnInItsHead(t *testing.T) {
 	require.False(t, c.Unsaved[h.ID])
 
 	other := *measured
-	other.Counter, other.Sizes = "another", window.Sizes{1, 2, 3, 4, 5}
+	other.Counter, other.Sizes = "another", Sizes{1, 2, 3, 4, 5}
 	row := other.encode()
 	require.NoError(t, c.TakeTurn(h.ID, row))
 	require.NoError(t, c.TakePlace(h.ID, place))

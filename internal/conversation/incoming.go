@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ctxpage/ctxpage/internal/window"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -123,7 +122,7 @@ func (a *Incoming) Coming() (sum int) {
 
 // Stage brings one turn, with the texts of its pages, into the window, and says how it comes in: whole, which may need room to
 // be made, or as a stub.
-func (a *Incoming) Stage(i int, texts []string, now time.Time) (window.Admission, error) {
+func (a *Incoming) Stage(i int, texts []string, now time.Time) (Admission, error) {
 	c, b := a.of, a.Fresh[i].Block
 	rest := c.Window()
 	if a.Texts == nil {
@@ -133,11 +132,11 @@ func (a *Incoming) Stage(i int, texts []string, now time.Time) (window.Admission
 	c.stage(b)
 	u := c.Blocks[len(c.Blocks)-1].Unit
 	sec, _ := c.section(u)
-	if same := func(s window.Section) bool { return s.ID == sec.ID }; slices.ContainsFunc(rest.Sections, same) { // a result joins its call
+	if same := func(s Section) bool { return s.ID == sec.ID }; slices.ContainsFunc(rest.Sections, same) { // a result joins its call
 		rest.Sections = slices.DeleteFunc(slices.Clone(rest.Sections), same)
 	}
 	adm, err := rest.Admit(sec, now)
-	if err == nil && adm.How == window.AdmitStub {
+	if err == nil && adm.How == AdmitStub {
 		c.SetRow(a.Writes, c.Units[u].Members[0], func(r *TurnRow) { r.Level, r.Because = uint8(adm.Section.Level), adm.Section.Because })
 	}
 	return adm, err

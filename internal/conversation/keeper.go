@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/format"
-	"github.com/ctxpage/ctxpage/internal/window"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -210,7 +209,7 @@ func (k *keeper) told(r store.StateRow) {
 	if w := k.t.watcherOf(of); w != nil {
 		w.follow(&row)
 	}
-	k.enqueue(of, row.Progress.Phase != window.Idle, true)
+	k.enqueue(of, row.Progress.Phase != Idle, true)
 }
 
 // enqueue has a session looked at if it needs it: when it is full, or when it was looked at before and is not at rest.
@@ -340,19 +339,19 @@ func (k *keeper) lookOnce(ctx context.Context, of [2]string, by Summarizer) (at 
 	}
 	now := t.Clock()
 	_, tokens := MarkOf(s.change.Value)
-	_, err = w.step(ctx, now, s, tokens, by, func(move window.Move) (may bool, err error) {
+	_, err = w.step(ctx, now, s, tokens, by, func(move Move) (may bool, err error) {
 		may, at, err = k.may(ctx, s, move)
 		return may, err
 	})
 	if retry := s.machine.RetryAt(); !retry.IsZero() {
 		at = time.Now().Add(max(retry.Sub(now), LookAgain))
 	}
-	return at, at.IsZero() && s.machine.Phase == window.Idle, err
+	return at, at.IsZero() && s.machine.Phase == Idle, err
 }
 
 // may reports whether this process does what a session needs, or else until when its holder has time. It takes the hold
 // of a session where a hold is needed.
-func (k *keeper) may(ctx context.Context, s *sight, move window.Move) (may bool, until time.Time, err error) {
+func (k *keeper) may(ctx context.Context, s *sight, move Move) (may bool, until time.Time, err error) {
 	t := k.t
 	switch is := s.row.Holder; {
 	case is == "" && t.needsHold(), is != "" && is != t.self():
@@ -368,7 +367,7 @@ func (k *keeper) may(ctx context.Context, s *sight, move window.Move) (may bool,
 		}
 		t.Logger.Warn("watcher: the holder did nothing, this process takes over", "session", s.of[1], "holder", s.row.Name)
 	}
-	if t.holdBy(s); move == window.Rest {
+	if t.holdBy(s); move == Rest {
 		return true, time.Time{}, nil // stored with the events
 	}
 	return true, time.Time{}, t.commitWatch(ctx, s, "watcher", holdLeaf(s))

@@ -5,7 +5,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/ctxpage/ctxpage/internal/window"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -282,7 +281,7 @@ func (c *Turns) score(i int) float64 {
 
 // judgement is the verdict of the pass in force on a turn that it judged.
 func (c *Turns) judgement(i int) session.Verdict {
-	return window.Judged(&c.Force.Params, c.Force.Tokens, i, c.Blocks[i].ID, c.Blocks[i].Verdict)
+	return Judged(&c.Force.Params, c.Force.Tokens, i, c.Blocks[i].ID, c.Blocks[i].Verdict)
 }
 
 // NewestFrom returns the index of the newest user turn, from which on all turns are set aside for a context, or the number

@@ -11,7 +11,6 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/format"
-	"github.com/ctxpage/ctxpage/internal/window"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
@@ -19,8 +18,8 @@ import (
 
 // A pass changes which turns the window shows, and how. There is one mechanism for all kinds:
 //
-//	decide   the pager judges every turn by intent and age (window.Judge); watcher and backstop plan what to compact until
-//	         the window fits (window.State.Plan, Backstop, MakeRoom)
+//	decide   the pager judges every turn by intent and age (Judge); watcher and backstop plan what to compact until
+//	         the window fits (State.Plan, Backstop, MakeRoom)
 //	carry    verdicts are adopted, then planned units are compacted (CarryOut); a pager's pass whose verdicts overfill the
 //	         window makes room with the backstop, in the same pass
 //	record   one row has all of it: verdicts, compacted units, and the pass that was in force before (Number)
@@ -81,8 +80,8 @@ func (c *Conversation) pass(ctx context.Context, actor string, q session.PassQue
 	if q.Params == (session.Params{}) {
 		q.Params = session.RecommendedParams()
 	}
-	intent := window.IntentOf(q)
-	key, verdicts, err := window.Judge(c.history(), intent, q.Params, q.Head)
+	intent := IntentOf(q)
+	key, verdicts, err := Judge(c.history(), intent, q.Params, q.Head)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", store.ErrInvalid, err)
 	}
@@ -92,7 +91,7 @@ func (c *Conversation) pass(ctx context.Context, actor string, q session.PassQue
 			return nil, fmt.Errorf("%w: intent: %w", store.ErrInvalid, err)
 		}
 	}
-	out := c.passOf(&row, func(i int) (window.Verdict, bool) { return verdicts[i], true })
+	out := c.passOf(&row, func(i int) (Verdict, bool) { return verdicts[i], true })
 	row.Count = out.Count
 	switch out.Repeated = key == c.State.Key; {
 	case q.DryRun:
@@ -111,11 +110,11 @@ func (c *Conversation) pass(ctx context.Context, actor string, q session.PassQue
 }
 
 // history returns the turns as a pass sees them.
-func (c *Turns) history() []window.Block {
-	out := make([]window.Block, len(c.Blocks))
+func (c *Turns) history() []PassBlock {
+	out := make([]PassBlock, len(c.Blocks))
 	for i := range c.Blocks {
 		b := &c.Blocks[i]
-		out[i] = window.Block{
+		out[i] = PassBlock{
 			ID: b.ID, Turn: max(b.Seq, 0), Tokens: b.Row.Sizes[session.Raw], Hashes: b.Row.Hashes, Role: b.Role, Kind: b.Kind.String(),
 			Pinned: b.Row.Pinned, Source: b.Row.Hash,
 		}
@@ -124,7 +123,7 @@ func (c *Turns) history() []window.Block {
 }
 
 // passOf returns the outcome of a pass as users see it. of returns the verdict on a turn; false: there is none.
-func (c *Turns) passOf(p *PassRow, of func(i int) (window.Verdict, bool)) *session.StoredPass {
+func (c *Turns) passOf(p *PassRow, of func(i int) (Verdict, bool)) *session.StoredPass {
 	out := &session.StoredPass{
 		Number: p.Number, At: codec.FromMicros(p.At), Key: fmt.Sprintf("%016x", p.Key), Keywords: p.Tokens, Params: p.Params,
 		Verdicts: make([]session.Verdict, 0, len(c.Blocks)),
@@ -135,7 +134,7 @@ func (c *Turns) passOf(p *PassRow, of func(i int) (window.Verdict, bool)) *sessi
 		if !ok {
 			continue
 		}
-		out.Verdicts = append(out.Verdicts, window.Judged(&p.Params, p.Tokens, len(out.Verdicts), b.ID, v))
+		out.Verdicts = append(out.Verdicts, Judged(&p.Params, p.Tokens, len(out.Verdicts), b.ID, v))
 		out.Count[v.Action]++
 		out.Tokens[v.Action] += b.Row.Sizes[session.Raw]
 	}
@@ -147,11 +146,11 @@ func (c *Turns) InForce() *session.StoredPass {
 	if c.Force.Number == 0 {
 		return nil
 	}
-	return c.passOf(&c.Force, func(i int) (window.Verdict, bool) { return c.Blocks[i].Verdict, c.Blocks[i].Judged })
+	return c.passOf(&c.Force, func(i int) (Verdict, bool) { return c.Blocks[i].Verdict, c.Blocks[i].Judged })
 }
 
 // storePass puts new verdicts in force. Memory changes first, so that the resulting window can be measured.
-func (c *Conversation) storePass(ctx context.Context, actor string, verdicts []window.Verdict, row *PassRow) (err error) {
+func (c *Conversation) storePass(ctx context.Context, actor string, verdicts []Verdict, row *PassRow) (err error) {
 	w := c.Begin()
 	if len(c.State.Kept) >= KeptVerdicts {
 		old, err := c.loadPass(ctx, c.State.Kept[0])
@@ -175,7 +174,7 @@ func (c *Conversation) storePass(ctx context.Context, actor string, verdicts []w
 
 // adopt puts verdicts in force, of the pass that gets the next number. The number comes later, so that the window can be
 // measured, and made smaller in the same pass.
-func (c *Turns) adopt(verdicts []window.Verdict, row *PassRow) {
+func (c *Turns) adopt(verdicts []Verdict, row *PassRow) {
 	for i, v := range verdicts {
 		c.Blocks[i].Judged, c.Blocks[i].Verdict = true, v
 	}
@@ -265,7 +264,7 @@ func (c *Conversation) toUndo(ctx context.Context, n uint64) (p PassRow, err err
 }
 
 // reinstate puts the verdicts of the pass before p in force, by first page number.
-func (c *Turns) reinstate(p *PassRow, force PassRow, verdicts map[uint64]window.Verdict) {
+func (c *Turns) reinstate(p *PassRow, force PassRow, verdicts map[uint64]Verdict) {
 	for i := range c.Blocks {
 		b := &c.Blocks[i]
 		b.Verdict, b.Judged = verdicts[b.Nums[0]]
@@ -321,9 +320,9 @@ func (c *Conversation) Passes(ctx context.Context) ([]session.PassInfo, error) {
 }
 
 // loadForce reads a pass that is to be in force, and its verdicts; 0: none.
-func (c *Conversation) loadForce(ctx context.Context, n uint64) (p PassRow, verdicts map[uint64]window.Verdict, err error) {
+func (c *Conversation) loadForce(ctx context.Context, n uint64) (p PassRow, verdicts map[uint64]Verdict, err error) {
 	if n == 0 {
-		return p, map[uint64]window.Verdict{}, nil
+		return p, map[uint64]Verdict{}, nil
 	}
 	if p, err = c.loadPass(ctx, n); err != nil {
 		return p, nil, err
@@ -407,19 +406,19 @@ func encodeVerdicts(blocks []Block) []byte {
 }
 
 // decodeVerdicts reads the verdicts of a pass, by the first page numbers of the turns.
-func decodeVerdicts(b []byte) (map[uint64]window.Verdict, error) {
+func decodeVerdicts(b []byte) (map[uint64]Verdict, error) {
 	d := codec.Decoder{B: b}
 	if v := d.U8(); v != verdictVersion {
 		return nil, fmt.Errorf("%w: verdicts of version %d, expected %d", codec.ErrMalformed, v, verdictVersion)
 	}
 	n := d.Count(4)
-	out := make(map[uint64]window.Verdict, n)
+	out := make(map[uint64]Verdict, n)
 	num := uint64(0)
 	for range n {
 		num += d.Uvarint()
 		kind := d.U8()
-		out[num] = window.Verdict{Action: session.Action(kind & 3), Reason: window.Reason(kind >> 2), Hits: int(d.Uvarint()), Delta: int64(d.Uvarint())}
-		if kind&3 == 3 || kind>>2 > uint8(window.ByAge) {
+		out[num] = Verdict{Action: session.Action(kind & 3), Reason: Reason(kind >> 2), Hits: int(d.Uvarint()), Delta: int64(d.Uvarint())}
+		if kind&3 == 3 || kind>>2 > uint8(ByAge) {
 			d.Fail()
 		}
 	}

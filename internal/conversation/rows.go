@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
-	"github.com/ctxpage/ctxpage/internal/window"
 	"github.com/ctxpage/ctxpage/session"
 )
 
@@ -25,7 +24,7 @@ type sessionRow struct {
 	Pass    uint64         // number of the last pass of either kind
 	InForce uint64         // the pass whose verdicts hold; 0: none
 	Kept    []uint64       // passes whose verdicts are stored, oldest first
-	Key     uint64         // of window.Judge
+	Key     uint64         // of Judge
 	Config  session.Config // without a Total: there is no window
 	Ratio   int64          // of the calibration, parts per million; 0: none
 }
@@ -97,7 +96,7 @@ type PassRow struct {
 	Kind     string
 	At       int64
 	Actor    string
-	Key      uint64 // of window.Judge
+	Key      uint64 // of Judge
 	Keywords []string
 	Tokens   int // of the intent
 	IR       []byte
@@ -171,7 +170,7 @@ const KeptEvents = 16
 type WatchRow struct {
 	Holder   string // the process that was asked to run it, by the id of its open database; "": the owner
 	Name     string // of the holder, for people
-	Progress window.Progress
+	Progress Progress
 	Events   []session.Event // the newest, oldest first
 }
 
@@ -195,28 +194,28 @@ func DecodeWatch(raw []byte) (r WatchRow, err error) {
 var watchFields = codec.Record[WatchRow]{Name: "the watch of a session", Fields: []codec.Field[WatchRow]{
 	codec.Text(1, "Holder", func(w *WatchRow) *string { return &w.Holder }),
 	codec.Text(2, "Name", func(w *WatchRow) *string { return &w.Name }),
-	codec.Inner(3, "Progress", &progressFields, func(w *WatchRow) *window.Progress { return &w.Progress }),
+	codec.Inner(3, "Progress", &progressFields, func(w *WatchRow) *Progress { return &w.Progress }),
 	codec.List(4, "Events", &eventFields, func(w *WatchRow) *[]session.Event { return &w.Events }),
 }}
 
-var progressFields = codec.Record[window.Progress]{Name: "the progress of a watch", Fields: []codec.Field[window.Progress]{
-	codec.Uint(1, "Phase", func(p *window.Progress) *window.Phase { return &p.Phase }),
-	codec.Int(2, "Floor", func(p *window.Progress) *int { return &p.Floor }),
-	codec.Int(3, "Shown", func(p *window.Progress) *int { return &p.Shown }),
-	codec.Flag(4, "Warned", func(p *window.Progress) *bool { return &p.Warned }),
-	codec.Flag(5, "Mourned", func(p *window.Progress) *bool { return &p.Mourned }),
-	codec.Int(6, "BackOff", func(p *window.Progress) *int64 { return (*int64)(&p.BackOff) }),
-	codec.Moment(7, "Blocked", func(p *window.Progress) *time.Time { return &p.Blocked }),
-	codec.Moment(8, "Retry", func(p *window.Progress) *time.Time { return &p.Retry }),
-	codec.Uint(9, "Seen", func(p *window.Progress) *uint64 { return &p.Seen }),
-	codec.Uint(10, "Seq", func(p *window.Progress) *uint64 { return &p.Seq }),
-	codec.Int(11, "Counters.Warnings", func(p *window.Progress) *int { return &p.Counters.Warnings }),
-	codec.Int(12, "Counters.Plans", func(p *window.Progress) *int { return &p.Counters.Plans }),
-	codec.Int(13, "Counters.Passes", func(p *window.Progress) *int { return &p.Counters.Passes }),
-	codec.Int(14, "Counters.Freed", func(p *window.Progress) *int { return &p.Counters.Freed }),
-	codec.Int(15, "Counters.Blocked", func(p *window.Progress) *int { return &p.Counters.Blocked }),
-	codec.Int(16, "Counters.Undone", func(p *window.Progress) *int { return &p.Counters.Undone }),
-	codec.Int(17, "Counters.Expanded", func(p *window.Progress) *int { return &p.Counters.Expanded }),
+var progressFields = codec.Record[Progress]{Name: "the progress of a watch", Fields: []codec.Field[Progress]{
+	codec.Uint(1, "Phase", func(p *Progress) *Phase { return &p.Phase }),
+	codec.Int(2, "Floor", func(p *Progress) *int { return &p.Floor }),
+	codec.Int(3, "Shown", func(p *Progress) *int { return &p.Shown }),
+	codec.Flag(4, "Warned", func(p *Progress) *bool { return &p.Warned }),
+	codec.Flag(5, "Mourned", func(p *Progress) *bool { return &p.Mourned }),
+	codec.Int(6, "BackOff", func(p *Progress) *int64 { return (*int64)(&p.BackOff) }),
+	codec.Moment(7, "Blocked", func(p *Progress) *time.Time { return &p.Blocked }),
+	codec.Moment(8, "Retry", func(p *Progress) *time.Time { return &p.Retry }),
+	codec.Uint(9, "Seen", func(p *Progress) *uint64 { return &p.Seen }),
+	codec.Uint(10, "Seq", func(p *Progress) *uint64 { return &p.Seq }),
+	codec.Int(11, "Counters.Warnings", func(p *Progress) *int { return &p.Counters.Warnings }),
+	codec.Int(12, "Counters.Plans", func(p *Progress) *int { return &p.Counters.Plans }),
+	codec.Int(13, "Counters.Passes", func(p *Progress) *int { return &p.Counters.Passes }),
+	codec.Int(14, "Counters.Freed", func(p *Progress) *int { return &p.Counters.Freed }),
+	codec.Int(15, "Counters.Blocked", func(p *Progress) *int { return &p.Counters.Blocked }),
+	codec.Int(16, "Counters.Undone", func(p *Progress) *int { return &p.Counters.Undone }),
+	codec.Int(17, "Counters.Expanded", func(p *Progress) *int { return &p.Counters.Expanded }),
 }}
 
 var eventFields = codec.Record[session.Event]{Name: "an event of a watch", Fields: []codec.Field[session.Event]{

@@ -4,7 +4,6 @@ import (
 	"cmp"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
-	"github.com/ctxpage/ctxpage/internal/window"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -13,11 +12,11 @@ import (
 // turns decodes as many rows when it is first touched and writes thousands in one pass, so the fields are listed one by
 // one (turnFields, placeFields): reflection took half the time of each.
 type TurnRow struct {
-	Hash    uint64       // of all it was made from
-	Content uint64       // of the text alone, 0: none
-	Counter string       // that counted Sizes
-	Sizes   window.Sizes // estimates where Made has no bit
-	Made    uint8        // levels whose derived page exists, a bit each
+	Hash    uint64 // of all it was made from
+	Content uint64 // of the text alone, 0: none
+	Counter string // that counted Sizes
+	Sizes   Sizes  // estimates where Made has no bit
+	Made    uint8  // levels whose derived page exists, a bit each
 	Traits  uint16
 	Hashes  []uint64 // prose.TokenSet; never changed in place
 	Signals turnSignals
@@ -95,7 +94,7 @@ var placeFields = codec.Record[TurnRow]{
 func sizesField(tag uint64) codec.Field[TurnRow] {
 	return codec.Field[TurnRow]{Tag: tag, Name: "Sizes",
 		Write: func(e *codec.Encoder, r *TurnRow) {
-			if r.Sizes == (window.Sizes{}) {
+			if r.Sizes == (Sizes{}) {
 				return
 			}
 			for _, n := range r.Sizes {
@@ -200,7 +199,7 @@ func (r *TurnRow) encodePlace() []byte {
 
 // decodePlace takes over what encodePlace wrote: all of it, also what is zero there.
 func (r *TurnRow) decodePlace(raw []byte) error {
-	r.Sizes, r.Made, r.Signals.LastRead, r.Level, r.Because, r.Pinned, r.Yielded, r.placeUnknown = window.Sizes{}, 0, 0, 0, "", false, false, nil
+	r.Sizes, r.Made, r.Signals.LastRead, r.Level, r.Because, r.Pinned, r.Yielded, r.placeUnknown = Sizes{}, 0, 0, 0, "", false, false, nil
 	err := placeFields.ReadRow(raw, placeVersion, r)
 	r.moved = err == nil
 	return err

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ctxpage/ctxpage/internal/window"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
@@ -55,7 +54,7 @@ func TestTurnRows(t *testing.T) {
 		place := r.encodePlace()
 		moved := TurnRow{
 			Hash: r.Hash, Content: r.Content, Counter: r.Counter, Traits: r.Traits, Hashes: r.Hashes,
-			Sizes: window.Sizes{1, 2, 3}, Made: ^r.Made, Signals: r.Signals, Pinned: !r.Pinned, Because: "before",
+			Sizes: Sizes{1, 2, 3}, Made: ^r.Made, Signals: r.Signals, Pinned: !r.Pinned, Because: "before",
 			Yielded: !r.Yielded, Level: 1,
 		}
 		moved.Signals.LastRead++

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
-	"github.com/ctxpage/ctxpage/internal/window"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/token"
 )
@@ -30,20 +29,20 @@ type Turns struct {
 	Staged   int            // of the blocks: how many of the newest no commit has stored yet; they have no page numbers
 	reopened map[string]int // unit that had made a call before a staged turn made it again, -1: none had
 	Units    []unit
-	Numbers  slab[uint64]              // of blocks of one page
-	Alone    slab[int]                 // members of units of one block
-	at       map[uint64]int            // first page number → block
-	open     map[string]int            // call id, as stored and as given → unit that made it last
-	byID     map[string]int            // place of a turn; may name places that are gone
-	yielded  map[string]bool           // turns whose pin gave way; may name some whose pin is back
-	stored   map[uint64]window.Verdict // of the pass in force, by first page number; nil: the blocks have them
-	Unsaved  map[string]bool           // ids whose rows were made again and are not stored yet
+	Numbers  slab[uint64]       // of blocks of one page
+	Alone    slab[int]          // members of units of one block
+	at       map[uint64]int     // first page number → block
+	open     map[string]int     // call id, as stored and as given → unit that made it last
+	byID     map[string]int     // place of a turn; may name places that are gone
+	yielded  map[string]bool    // turns whose pin gave way; may name some whose pin is back
+	stored   map[uint64]Verdict // of the pass in force, by first page number; nil: the blocks have them
+	Unsaved  map[string]bool    // ids whose rows were made again and are not stored yet
 	State    sessionRow
-	Cal      window.Calibration
+	Cal      Calibration
 	Force    PassRow          // the pass in force
 	Reads    map[string]int64 // turn at which a turn was last recalled; the next commit stores it
 
-	Win     derived[window.State]
+	Win     derived[State]
 	Sum     derived[sums]  // over all units
 	Inside  derived[[]int] // units that are in the window, or may be, ascending
 	Outside outside        // the others; of the same revision
@@ -88,7 +87,7 @@ func (c *Turns) Reset(raw []byte) error {
 func (c *Turns) Release() {
 	c.Rows, c.Blocks, c.Units, c.Keys, c.at, c.byID, c.open, c.stored = nil, nil, nil, nil, nil, nil, nil, nil
 	c.yielded, c.Unsaved, c.Staged, c.reopened, c.own = nil, nil, 0, nil, Block{}
-	c.Win, c.Sum, c.Inside, c.Outside = derived[window.State]{}, derived[sums]{}, derived[[]int]{}, outside{}
+	c.Win, c.Sum, c.Inside, c.Outside = derived[State]{}, derived[sums]{}, derived[[]int]{}, outside{}
 	c.touched, c.ranked = nil, ranking{}
 	c.Numbers, c.Alone = slab[uint64]{}, slab[int]{}
 	c.Changed()
@@ -122,7 +121,7 @@ func (c *Turns) malformed(id string, err error) error {
 }
 
 // Enforce takes the pass in force and its verdicts, by first page number, for the turns that are taken after it.
-func (c *Turns) Enforce(p PassRow, verdicts map[uint64]window.Verdict) {
+func (c *Turns) Enforce(p PassRow, verdicts map[uint64]Verdict) {
 	c.Force, c.stored = p, verdicts
 }
 

@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ctxpage/ctxpage/internal/window"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
@@ -24,7 +23,7 @@ const planTries = 3
 // saveTries is the number of attempts to write a watch row that others write, too.
 const saveTries = 5
 
-// The rules are in window.Machine, a value that is stored with the session (WatchRow), so that any process can
+// The rules are in Machine, a value that is stored with the session (WatchRow), so that any process can
 // take the next step:
 //
 //	step: read the row ─▶ Machine.Step (what to do now) ─▶ act (do it) ─▶ Machine.Done (what came of it) ─▶ save
@@ -74,7 +73,7 @@ type sight struct {
 	change  store.StateRow
 	row     WatchRow
 	lsn     uint64 // of the watch row; 0: there is none
-	machine window.Machine
+	machine Machine
 }
 
 // sight reads how full the window of a session is and where its watcher stands.
@@ -93,7 +92,7 @@ func (t *Sessions) sight(ctx context.Context, of [2]string) (*sight, error) {
 	if err := t.reread(ctx, s); err != nil {
 		return nil, err
 	}
-	s.machine, err = window.ResumeMachine(*s.config, s.row.Progress)
+	s.machine, err = ResumeMachine(*s.config, s.row.Progress)
 	return s, err
 }
 
@@ -281,9 +280,9 @@ func (w *Watcher) Step(ctx context.Context, now time.Time) ([]session.Event, err
 }
 
 // step is one step of the machine. may is asked before anything is done or stored; nil: yes.
-func (w *Watcher) step(ctx context.Context, now time.Time, s *sight, tokens int, by Summarizer, may func(window.Move) (bool, error)) ([]session.Event, error) {
+func (w *Watcher) step(ctx context.Context, now time.Time, s *sight, tokens int, by Summarizer, may func(Move) (bool, error)) ([]session.Event, error) {
 	m, move, events := s.machine.Step(now, s.change.LSN, tokens)
-	if move == window.Rest && len(events) == 0 {
+	if move == Rest && len(events) == 0 {
 		s.machine = m
 		return nil, nil
 	}
@@ -294,9 +293,9 @@ func (w *Watcher) step(ctx context.Context, now time.Time, s *sight, tokens int,
 	}
 	var err error
 	tries := 1 // if nothing was done, the next look decides anew
-	if s.machine = m; move != window.Rest {
+	if s.machine = m; move != Rest {
 		tries = saveTries
-		var out window.Outcome
+		var out Outcome
 		var more []session.Event
 		out, err = w.act(ctx, now, move, by)
 		if ctx.Err() != nil && !out.Applied {
@@ -310,8 +309,8 @@ func (w *Watcher) step(ctx context.Context, now time.Time, s *sight, tokens int,
 }
 
 // act carries out a move.
-func (w *Watcher) act(ctx context.Context, now time.Time, move window.Move, by Summarizer) (out window.Outcome, err error) {
-	if move != window.Compact {
+func (w *Watcher) act(ctx context.Context, now time.Time, move Move, by Summarizer) (out Outcome, err error) {
+	if move != Compact {
 		out.Plan, err = w.Plan(ctx, now)
 		return out, err
 	}

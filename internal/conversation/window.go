@@ -6,7 +6,6 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/prose"
-	"github.com/ctxpage/ctxpage/internal/window"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -113,18 +112,18 @@ func (c *Turns) Fits() error {
 
 // Window is the session as the planner sees it: a section for each unit that is in the window. Units are whole
 // sections, because a call and its results go through the levels together.
-func (c *Turns) Window() window.State {
+func (c *Turns) Window() State {
 	if !c.current(c.Win.At) {
-		c.Win = derived[window.State]{c.MakeWindow(), c.Rev}
+		c.Win = derived[State]{c.MakeWindow(), c.Rev}
 	}
 	return c.Win.Value
 }
 
 // MakeWindow looks at what was in the window the last time and at what changed since: of a long session most turns are
 // out of it for good.
-func (c *Turns) MakeWindow() window.State {
+func (c *Turns) MakeWindow() State {
 	c.list()
-	st := window.State{Generation: c.Rev, Turn: c.Turn(), Pass: c.State.Pass, Config: c.State.Config, Sections: make([]window.Section, 0, len(c.Inside.Value))}
+	st := State{Generation: c.Rev, Turn: c.Turn(), Pass: c.State.Pass, Config: c.State.Config, Sections: make([]Section, 0, len(c.Inside.Value))}
 	for _, u := range c.Inside.Value {
 		if sec, ok := c.section(u); ok {
 			st.Sections = append(st.Sections, sec)
@@ -188,10 +187,10 @@ func everyIndex(into []int, n int) []int {
 }
 
 // section describes one unit; false: nothing of it is in the window.
-func (c *Turns) section(u int) (window.Section, bool) {
+func (c *Turns) section(u int) (Section, bool) {
 	members := c.Units[u].Members
 	lead, main := &c.Blocks[members[0]], &c.Blocks[members[len(members)-1]]
-	sec := window.Section{
+	sec := Section{
 		ID: lead.ID, Kind: main.Kind.String(), Priority: priorityOf(main.priority), At: codec.FromMicros(main.AsOf), Turn: max(main.Seq, 0),
 		Level: session.Level(lead.Row.Level), Pinned: c.Pinned(&c.Units[u]), Because: lead.Row.Because,
 	}
@@ -206,7 +205,7 @@ func (c *Turns) section(u int) (window.Section, bool) {
 	}
 	c.signals(u, &sec)
 	for _, i := range members {
-		if p := priorityOf(c.Blocks[i].priority); p > window.Medium {
+		if p := priorityOf(c.Blocks[i].priority); p > Medium {
 			sec.Priority = max(sec.Priority, p)
 		}
 	}
@@ -222,15 +221,15 @@ func (c *Turns) section(u int) (window.Section, bool) {
 	return sec, sec.Level != session.Cold && sec.Tokens() > 0
 }
 
-func priorityOf(p store.Priority) window.Priority {
+func priorityOf(p store.Priority) Priority {
 	if p == store.PriorityAuto {
 		p = store.PriorityMedium
 	}
-	return window.Priority(p) - window.Priority(store.PriorityMedium)
+	return Priority(p) - Priority(store.PriorityMedium)
 }
 
 // signals sets the signals that the host gave for the members, and those that the database derives.
-func (c *Turns) signals(u int, sec *window.Section) {
+func (c *Turns) signals(u int, sec *Section) {
 	members := c.Units[u].Members
 	for _, i := range members {
 		b := &c.Blocks[i]
@@ -292,9 +291,9 @@ func (c *Turns) Size(b *Block, l session.Level) int {
 }
 
 // calibrated is a calibration of a stored ratio, in parts per million.
-func calibrated(ratio int64) window.Calibration {
+func calibrated(ratio int64) Calibration {
 	const unit = 1_000_000
-	return window.Calibration{}.Observe(unit, int(ratio))
+	return Calibration{}.Observe(unit, int(ratio))
 }
 
 // Shown returns the level at which the window shows a turn: the further of the levels that the pass in force and the

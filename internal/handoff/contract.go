@@ -13,8 +13,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/cespare/xxhash/v2"
+	"github.com/ctxpage/ctxpage/internal/conversation"
 	"github.com/ctxpage/ctxpage/internal/prose"
-	"github.com/ctxpage/ctxpage/internal/window"
 	"github.com/ctxpage/ctxpage/session"
 )
 
@@ -364,7 +364,7 @@ func (d *draft) file(name string, v session.Verdict, filed [len(bucketNames)]int
 		return
 	}
 	why := ""
-	if v.Reason != window.ByScore.String() {
+	if v.Reason != conversation.ByScore.String() {
 		why = "; " + v.Reason
 	}
 	d.emit(`add "%s" to %s because "R=%s similarity=%s delta_t=%d%s"`, name, bucketNames[v.Action], prose.Short(v.R), prose.Short(v.Similarity), v.Delta, why)

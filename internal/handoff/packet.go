@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/conversation"
 	"github.com/ctxpage/ctxpage/internal/prose"
-	"github.com/ctxpage/ctxpage/internal/window"
 	"github.com/ctxpage/ctxpage/session"
 )
 
@@ -168,10 +168,10 @@ func activeIntent(in Input) session.ActiveIntent {
 		verb = "unknown"
 	}
 	a := session.ActiveIntent{
-		PrimaryIntent: verb, TargetOrArtifact: orNone(strings.Join(window.Flatten(in.Intent.Slots), ", ")), Status: orNone(in.Status), Basis: basis,
-		UnresolvedSlots: window.Flatten(in.Intent.Gaps), Flags: window.Flatten(in.Intent.AmberFlags),
+		PrimaryIntent: verb, TargetOrArtifact: orNone(strings.Join(conversation.Flatten(in.Intent.Slots), ", ")), Status: orNone(in.Status), Basis: basis,
+		UnresolvedSlots: conversation.Flatten(in.Intent.Gaps), Flags: conversation.Flatten(in.Intent.AmberFlags),
 	}
-	if second := window.Flatten(in.Intent.Secondary); len(second) > 0 {
+	if second := conversation.Flatten(in.Intent.Secondary); len(second) > 0 {
 		a.SecondaryIntent = second[0]
 	}
 	return a

@@ -1,6 +1,7 @@
-// Package shown has pages as a model is shown them: header, form, cuts, turns put together. The result depends only on
-// what is stored and on the manifest, so a past context can be rendered again byte for byte (Replayer), with the drafts
-// of a transaction that it showed.
+// Package rendering shows pages to a model, and judges by what it showed: header, form, cuts, turns put together; a past
+// context again (Replayer), byte for byte, because the result depends only on what is stored and on the manifest; and the
+// drafts of a transaction: which of them such a context supports (Judge), whether two spellings are one name, so that nobody
+// approves what he wrote himself (IsWriter), and whether writes supersede each other in a circle (Supersedes).
 package rendering
 
 import (

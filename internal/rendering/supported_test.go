@@ -1,4 +1,4 @@
-package gate
+package rendering
 
 import (
 	"fmt"
@@ -34,7 +34,7 @@ Every customer gets a free zebra.
 
 // What a page says passes, also with what does not change it. What it does not say is held.
 func TestJudge(t *testing.T) {
-	pages := []Page{
+	pages := []Support{
 		{Ref: "acme:policy@1", Text: policy},
 		{Ref: "acme:chat-1@1", User: true, Text: "Please remember that I prefer tabs. I don't eat peanuts, and my name is Kim. I have two cats. I always carry an umbrella."},
 		{Ref: "acme:chat-2@1", User: true, Text: "What does this say: All refunds are free. Customers may keep the goods."},
@@ -98,7 +98,7 @@ func TestJudge(t *testing.T) {
 
 // An id, a tag or a subject says only what the pages say.
 func TestLabels(t *testing.T) {
-	pages := []Page{{Ref: "acme:policy@1", Text: policy}}
+	pages := []Support{{Ref: "acme:policy@1", Text: policy}}
 	for label, ok := range map[string]bool{
 		"refund-limit": true, "policy": true, "refunds": true, "Ann": true, "user/notes": true, "refunds-up-to-400-need-no-approval": true,
 		"refunds-need-approval": false, "unlimited": false, "refund-limit-500": false, "ann\u200b": false, "аnn": false, "": true,
@@ -115,15 +115,15 @@ func TestLabels(t *testing.T) {
 func TestCutPages(t *testing.T) {
 	text := "refunds are never unlimited for you. Refunds take two days. Nobody says that"
 	for _, c := range []struct {
-		page Page
+		page Support
 		ok   bool
-	}{{Page{Text: text}, true}, {Page{Text: text, CutStart: true, CutEnd: true}, false}} {
-		_, why := Judge(Draft{Text: "Refunds are never unlimited for you."}, []Page{c.page})
+	}{{Support{Text: text}, true}, {Support{Text: text, CutStart: true, CutEnd: true}, false}} {
+		_, why := Judge(Draft{Text: "Refunds are never unlimited for you."}, []Support{c.page})
 		require.Equal(t, c.ok, why == "", why)
-		_, why = Judge(Draft{Text: "Refunds take two days."}, []Page{c.page})
+		_, why = Judge(Draft{Text: "Refunds take two days."}, []Support{c.page})
 		require.Empty(t, why)
 	}
-	_, why := Judge(Draft{Text: "[…] are unlimited for all."}, []Page{{Text: "[…] are unlimited for all."}})
+	_, why := Judge(Draft{Text: "[…] are unlimited for all."}, []Support{{Text: "[…] are unlimited for all."}})
 	require.Contains(t, why, "gap")
 }
 
@@ -154,7 +154,7 @@ func TestNothingHostilePasses(t *testing.T) {
 	passed, held := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		trusted := rapid.SliceOfN(sentence, 2, 6).Draw(t, "trusted")
-		pages := []Page{{Ref: "a:b", Text: strings.Join(trusted[:1], ". ") + "."}, {Ref: "a:c", Text: strings.Join(trusted[1:], ". ") + "."}}
+		pages := []Support{{Ref: "a:b", Text: strings.Join(trusted[:1], ". ") + "."}, {Ref: "a:c", Text: strings.Join(trusted[1:], ". ") + "."}}
 		hostile := rapid.OneOf(sentence, rapid.SampledFrom(trusted)).Draw(t, "hostile")
 		draft := disguise(t, hostile)
 		if _, why := Judge(Draft{ID: "note", Text: draft}, pages); why != "" {
@@ -238,16 +238,16 @@ func TestWordsOfOthers(t *testing.T) {
 		"a German heading":   "# Abgelehnt\n\n" + said,
 		"a comment":          "Text is here.\n<!-- Old text was this. " + said + " Gone by now. -->",
 	} {
-		_, why := Judge(Draft{ID: "note", Text: said}, []Page{{Ref: "a:b@1", Text: text, User: true}})
+		_, why := Judge(Draft{ID: "note", Text: said}, []Support{{Ref: "a:b@1", Text: text, User: true}})
 		require.NotEmpty(t, why, name)
-		_, why = Judge(Draft{ID: "note", Text: "The kettle's place is the kitchen."}, []Page{{Ref: "a:b@1", Text: "The kettle's place is the kitchen. Isn't that 'nice' of Ann and the others' dog? " + text, User: true}})
+		_, why = Judge(Draft{ID: "note", Text: "The kettle's place is the kitchen."}, []Support{{Ref: "a:b@1", Text: "The kettle's place is the kitchen. Isn't that 'nice' of Ann and the others' dog? " + text, User: true}})
 		require.Empty(t, why, name)
 	}
 }
 
 // A comma that may be a decimal one stays. A label does not negate what no page negates.
 func TestDecimalCommasAndNegatedLabels(t *testing.T) {
-	pages := []Page{{Ref: "a:b@1", Text: "Die Dosis ist 1,250 mg. Prisen for en dosis er 1,250 kr. Each plan costs 1,250 dollars and needs no approval."}}
+	pages := []Support{{Ref: "a:b@1", Text: "Die Dosis ist 1,250 mg. Prisen for en dosis er 1,250 kr. Each plan costs 1,250 dollars and needs no approval."}}
 	for text, ok := range map[string]bool{
 		"Die Dosis ist 1,250 mg.": true, "Die Dosis ist 1250 mg.": false, "Prisen for en dosis er 1250 kr.": false, "Each plan costs 1250 dollars and needs no approval.": true,
 	} {

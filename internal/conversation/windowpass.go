@@ -1,10 +1,4 @@
-// Package window has the rules of a conversation's window: what a pass retains, pages or evicts (Judge), and how headroom
-// is kept by plans (State, Plan, Machine). Every decision is a view: the text of a turn stays stored, and a paged or
-// evicted turn is one recall away.
-//
-// All functions are pure: they read no clock, open no file and start no goroutine, and nothing depends on the order of a
-// map. They keep no reference to their arguments except where a comment says so.
-package window
+package conversation
 
 import (
 	"cmp"
@@ -30,7 +24,7 @@ const (
 )
 
 // Block is a turn as a pass sees it: metadata and the hashes of its tokens, never its text.
-type Block struct {
+type PassBlock struct {
 	ID     string
 	Turn   int64 // position in the conversation, not negative
 	Tokens int
@@ -74,7 +68,7 @@ var ErrParams = errors.New("session: parameters out of range")
 // Judge decides every block of a history, given in the order of the conversation. head is the turn that counts as now, 0
 // for the newest. Equal keys mean equal verdicts; a key is an xxhash64, which detects accidents and not an adversary, and
 // is never 0. Judge is linear in the blocks and reads no text.
-func Judge(blocks []Block, intent Intent, p session.Params, head int64) (key uint64, verdicts []Verdict, err error) {
+func Judge(blocks []PassBlock, intent Intent, p session.Params, head int64) (key uint64, verdicts []Verdict, err error) {
 	if err := checkParams(p); err != nil {
 		return 0, nil, err
 	}
@@ -132,7 +126,7 @@ func scores(p *session.Params, keywords int, v Verdict) (similarity, recency, r 
 }
 
 // guard raises verdicts; it never lowers one.
-func guard(blocks []Block, p session.Params, vs []Verdict) {
+func guard(blocks []PassBlock, p session.Params, vs []Verdict) {
 	newestUser := -1
 	for rank, i := range newestFirst(len(blocks), func(i int) int64 { return blocks[i].Turn }) {
 		b := &blocks[i]
@@ -180,7 +174,7 @@ func Judged(p *session.Params, keywords, at int, id string, v Verdict) session.V
 }
 
 // appendTo appends everything of the block that a verdict depends on, and the hash of its contents.
-func (b *Block) appendTo(buf []byte) []byte {
+func (b *PassBlock) appendTo(buf []byte) []byte {
 	for _, s := range [...]string{b.ID, b.Role, b.Kind} {
 		buf = append(binary.LittleEndian.AppendUint64(buf, uint64(len(s))), s...)
 	}

@@ -1,4 +1,4 @@
-package window
+package conversation
 
 import (
 	"fmt"
@@ -14,7 +14,7 @@ import (
 
 // judged is a pass as a test sees it.
 type judged struct {
-	blocks []Block
+	blocks []PassBlock
 	words  []string
 	params session.Params
 	head   int64
@@ -31,10 +31,10 @@ func (j judged) run(t require.TestingT) (uint64, []session.Verdict) {
 }
 
 // talk makes a history, one block a turn, from role:text lines.
-func talk(lines ...[2]string) []Block {
-	var out []Block
+func talk(lines ...[2]string) []PassBlock {
+	var out []PassBlock
 	for i, l := range lines {
-		out = append(out, Block{ID: fmt.Sprintf("m%d", i), Turn: int64(i), Tokens: 10, Role: l[0], Hashes: prose.TokenSet(l[1])})
+		out = append(out, PassBlock{ID: fmt.Sprintf("m%d", i), Turn: int64(i), Tokens: 10, Role: l[0], Hashes: prose.TokenSet(l[1])})
 	}
 	return out
 }
@@ -51,9 +51,9 @@ func TestPassAgreesWithTheReferenceFormula(t *testing.T) {
 }
 
 func TestGuardsOnlyRaise(t *testing.T) {
-	var blocks []Block
+	var blocks []PassBlock
 	for i := range 40 {
-		b := Block{ID: fmt.Sprint("m", i), Turn: int64(i), Role: Assistant}
+		b := PassBlock{ID: fmt.Sprint("m", i), Turn: int64(i), Role: Assistant}
 		if i%5 == 0 {
 			b.Role = User
 		}
@@ -109,7 +109,7 @@ func TestPassHeadBeforeAllTurns(t *testing.T) {
 	p := session.CompatParams()
 	p.ClampFuture = true
 	for _, head := range []int64{-1, math.MinInt64 + 100} {
-		_, vs := judged{blocks: []Block{{ID: "a", Turn: 7}}, words: []string{"x"}, params: p, head: head}.run(t)
+		_, vs := judged{blocks: []PassBlock{{ID: "a", Turn: 7}}, words: []string{"x"}, params: p, head: head}.run(t)
 		require.Zero(t, vs[0].Delta, head)
 		require.Equal(t, 1.0, vs[0].Recency)
 	}
@@ -184,9 +184,9 @@ func TestExplainIsOneSentence(t *testing.T) {
 // A pass depends on nothing but its input, and no guard lowers a verdict.
 func TestPassProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var blocks []Block
+		var blocks []PassBlock
 		for i := range rapid.IntRange(0, 30).Draw(t, "n") {
-			blocks = append(blocks, Block{
+			blocks = append(blocks, PassBlock{
 				ID: fmt.Sprint(i), Turn: rapid.Int64Range(0, 60).Draw(t, "turn"), Role: rapid.SampledFrom([]string{User, Assistant, Tool}).Draw(t, "role"),
 				Pinned: rapid.Bool().Draw(t, "pin"), Hashes: prose.TokenSet(rapid.StringMatching(`[b-e ]{0,8}`).Draw(t, "text")),
 			})

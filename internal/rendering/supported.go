@@ -1,8 +1,13 @@
-// Package gate has the rules by which a transaction is judged before it reaches the store: which drafts a context supports
-// (Judge), whether two spellings are one name, so that nobody approves what he wrote himself (IsWriter), and whether writes
-// supersede each other in a circle (Supersedes). It knows texts and names, and not where they come from.
-//
-// # Which drafts are supported
+package rendering
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// The rules by which Judge accepts drafts.
 //
 // A draft passes if each of its sentences stands, word for word, in a text that a context showed and that may support it.
 //
@@ -14,22 +19,12 @@
 // supported only together with it. Ids, tags, subjects and metadata are labels: their words must be those of the
 // supporting pages, or common words for labels.
 //
-// # What it cannot know
-//
-// It does not know whether a page is true, nor what a page means as a whole: a sentence that another paragraph takes back
+// Judge does not know whether a page is true, nor what a page means as a whole: a sentence that another paragraph takes back
 // is supported. It knows no synonyms and no grammar but that of the user's own words. What it does not recognise does not
 // pass.
-package gate
 
-import (
-	"fmt"
-	"slices"
-	"strings"
-	"unicode"
-)
-
-// Page is a text that may support a draft.
-type Page struct {
+// Support is a text that may support a draft.
+type Support struct {
 	Ref      string
 	Text     string
 	User     bool // a turn of the user
@@ -54,7 +49,7 @@ const minWords = 3
 
 // Judge returns the references of the pages that support a draft, in the order of pages. If it is not supported, why
 // is the reason. It quotes nothing: a verdict is kept in the audit, which has no contents.
-func Judge(d Draft, pages []Page) (by []string, why string) {
+func Judge(d Draft, pages []Support) (by []string, why string) {
 	if hidden(d.Text) {
 		return nil, "it has characters that are not seen"
 	}
@@ -102,7 +97,7 @@ type source struct {
 	start bool // the first sentence begins the page
 }
 
-func read(p Page) source {
+func read(p Support) source {
 	s := source{forms: map[string][]int{}, words: map[string]bool{}, start: !p.CutStart}
 	if p.User && len(p.Text) > maxTurn {
 		return s
@@ -188,7 +183,7 @@ const maxFree = 2
 
 // labelled reports whether pages have the words of a label. More than a few must stand together in one sentence, or in
 // the name of a page: else a label could say what no page says.
-func labelled(label string, from []source, pages []Page) bool {
+func labelled(label string, from []source, pages []Support) bool {
 	if hidden(label) {
 		return false
 	}
