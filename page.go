@@ -345,7 +345,7 @@ func dirtyError(id string, f freshness.Finding) error {
 // no number; own marks drafts and turns of the asking session.
 func candidateOf(id int, c *store.Candidate, now time.Time, cosine *float64, beside float64, own bool) triage.Candidate {
 	return triage.Candidate{
-		ID: uint64(id), Provenance: c.Provenance, Age: now.Sub(codec.FromMicros(c.AsOf)), Lexical: c.Lexical.Score, Cosine: cosine, Beside: beside,
+		ID: uint64(id), Turn: c.Kind == store.KindMessage && c.Lexical.Score > 0, Provenance: c.Provenance, Age: now.Sub(codec.FromMicros(c.AsOf)), Lexical: c.Lexical.Score, Cosine: cosine, Beside: beside,
 		Excluded: c.Excluded, Pinned: c.Pinned, System: c.Kind == store.KindSystem, Directive: directivelog.IsPage(c.Kind, c.Ref.ID), Own: own,
 	}
 }

@@ -162,8 +162,10 @@ func (s *lexStore) fill(b testing.TB, pages, words int) {
 		group, _ := s.corpus.Group(num)
 		d := lexical.Doc{Num: num, Scope: 1, Group: group, Analysis: v.analysis(r, words)}
 		if s.speakers > 0 {
-			d.Turn = &lexical.Turn{Speaker: lexSpeaker(r.IntN(s.speakers)), Month: lexical.Month(24_000 + num*24/uint64(pages))}
-			d.Analysis.First = r.IntN(2) == 0
+			d.Turn = &lexical.Turn{Speaker: lexSpeaker(r.IntN(s.speakers)), Month: lexical.Month(1200 + num*24/uint64(pages))}
+			if r.IntN(2) == 0 {
+				d.Analysis.Traits = lexical.FirstPerson
+			}
 		}
 		s.index.Add(d)
 		if num%every == 0 {

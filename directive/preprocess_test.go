@@ -153,3 +153,28 @@ func TestSuggest(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, got.Directive, "an open question takes yes or no, not a suggestion")
 }
+
+// TestSuggestWithoutADrafter: what a message wants of all later answers is suggested as premise, and nothing is done.
+func TestSuggestWithoutADrafter(t *testing.T) {
+	for message, want := range map[string]string{
+		"Thanks. Always cite the source when I ask about laws!": "set premise Always cite the source when I ask about laws",
+		"I’d rather have short answers.":                        "set premise I’d rather have short answers",
+		"What is the refund limit?":                             "",
+		"Always use tabs; use spaces":                           "", // two directives
+	} {
+		got, err := directive.Suggest(t.Context(), nil, directive.Session{}, message)
+		require.NoError(t, err)
+		require.Equal(t, want, got.Directive, message)
+		if want != "" {
+			require.True(t, got.Trial.Decision.Changed, message)
+			require.False(t, got.Grounded)
+		}
+	}
+	s, _ := replay("set premise be brief")
+	before := bytesOf(s)
+	got, err := directive.Suggest(t.Context(), nil, s, "Never mention prices.")
+	require.NoError(t, err)
+	require.Equal(t, "change premise to be brief; Never mention prices", got.Directive)
+	require.True(t, got.Trial.Decision.Changed)
+	require.Equal(t, before, bytesOf(s), "it is the user who decides")
+}

@@ -105,7 +105,7 @@ func decided(d directive.Decision, dry bool) stepOut {
 
 type suggestIn struct {
 	Message string `json:"message" jsonschema:"one message of the user"`
-	Draft   string `json:"draft" jsonschema:"what the preprocessor answered: one directive, or an object with classification and output"`
+	Draft   string `json:"draft,omitempty" jsonschema:"what the preprocessor answered: one directive, or an object with classification and output; without it, a standing instruction or a preference in the message is suggested as premise"`
 	directiveOptions
 }
 
@@ -121,7 +121,10 @@ func suggestDirective(ctx context.Context, r *request, in suggestIn) (suggestOut
 	if err != nil {
 		return suggestOut{}, err
 	}
-	draft := func(context.Context, string) (string, error) { return in.Draft, nil }
+	var draft func(context.Context, string) (string, error)
+	if in.Draft != "" {
+		draft = func(context.Context, string) (string, error) { return in.Draft, nil }
+	}
 	found, err := directive.Suggest(ctx, draft, st.Own, in.Message, in.list()...)
 	if err != nil || found.Directive == "" {
 		return suggestOut{}, err

@@ -30,7 +30,7 @@ func analyse(a *store.Artefact, text string, with func(parts ...string) lexical.
 	}
 	text = spoken(a, text)
 	out := with(text)
-	out.First = lexical.FirstPerson(text)
+	out.Traits = lexical.TraitsOf(text, a.Role != "assistant" && a.Role != "tool")
 	return out
 }
 

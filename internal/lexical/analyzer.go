@@ -31,7 +31,7 @@ const maxTerm = 64
 type Analysis struct {
 	Terms  []TermCount // in the order of their first occurrence, no term twice
 	Length int         // number of terms in the text, repetitions counted
-	First  bool        // of a turn: its author speaks about themselves; see FirstPerson
+	Traits Traits      // of a turn: what its author says about themselves; see TraitsOf
 
 	lender *Analyzer // takes back the memory of Terms; nil: nobody does
 }

@@ -17,8 +17,8 @@ func filled(t testing.TB, n, every int) (memStore, *Index, *world) {
 	for num := uint64(1); num <= uint64(n); num++ {
 		d := Doc{Num: num, Scope: uint32(num%3 + 1), Group: num/10 + 1, Analysis: words("all", 1, fmt.Sprintf("m%d", num%17), int(num%4+1))}
 		if num%4 == 0 {
-			d.Turn = &Turn{Speaker: []string{"", "Ann", "Bob"}[num%3], Month: Month(24000 + num%30)}
-			d.Analysis.First = num%8 == 0
+			d.Turn = &Turn{Speaker: []string{"", "Ann", "Bob"}[num%3], Month: Month(1200 + num%30)}
+			d.Analysis.Traits = Traits(num % 8)
 		}
 		w.add(d)
 		x.Add(d)

@@ -101,7 +101,7 @@ func FuzzPostings(f *testing.F) {
 func FuzzRows(f *testing.F) {
 	m := manifest{next: 4, through: 90, segments: []segment{{1, 1, 50, 50}, {3, 51, 90, 2}}, dead: []uint32{2}}
 	f.Add(m.encode())
-	f.Add(appendDoc(appendDoc([]byte{1, 3, 'A', 'n', 'n'}, 5, docRow{num: 5, scope: 1, length: 9}, 0), 5, docRow{num: 7, scope: 1, group: 3, turn: true, personal: true, month: MonthOf(time.Unix(0, 0))}, 1))
+	f.Add(appendDoc(appendDoc([]byte{1, 3, 'A', 'n', 'n'}, 5, docRow{num: 5, scope: 1, length: 9}, 0), 5, docRow{num: 7, scope: 1, group: 3, turn: true, traits: FirstPerson, month: MonthOf(time.Unix(0, 0))}, 1))
 	f.Add(encodeRemoved([]uint64{1, 2, 1 << 50}))
 	f.Fuzz(func(t *testing.T, value []byte) {
 		key := docsKey(1, 5)

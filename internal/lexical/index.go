@@ -400,7 +400,7 @@ func scoreDoc(st Stats, d Doc, q Query, common uint64) Hit {
 		if slices.Contains(st.Named, row.speaker) {
 			spoken = st.Spoken
 		}
-		h.turn(spoken, q.Dates.match(row.month), row.personal, 0)
+		h.turn(spoken, q.Dates.match(row.month), row.traits, 0)
 		h.divide(longer(float64(row.length), float64(row.length)))
 	}
 	if h.Own == 0 {

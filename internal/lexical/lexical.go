@@ -90,7 +90,7 @@ type Doc struct {
 func (d *Doc) row() docRow {
 	r := docRow{num: d.Num, scope: d.Scope, group: d.Group, length: uint32(d.Analysis.Length)}
 	if d.Turn != nil {
-		r.turn, r.personal, r.month, r.speaker = true, d.Analysis.First, d.Turn.Month, d.Turn.Speaker
+		r.turn, r.traits, r.month, r.speaker = true, d.Analysis.Traits, d.Turn.Month, d.Turn.Speaker
 	}
 	return r
 }

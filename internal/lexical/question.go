@@ -295,20 +295,27 @@ type Turn struct {
 	Month   Month  // when
 }
 
-// Month is a month of a year, 0 for none: 12 × year + month − 1, which fits 15 bits.
+// Month is a month of a year, 0 for none: 12 × (year − 1900) + month, which fits 12 bits.
 type Month uint16
 
-// MonthOf returns the month of a time, in UTC; 0 before year 1 and after 2729.
+// The years of months.
+const (
+	firstYear = 1900
+	lastYear  = 2240
+	monthBits = 12
+)
+
+// MonthOf returns the month of a time, in UTC; 0 before 1900 and after 2240.
 func MonthOf(t time.Time) Month {
 	year, month, _ := t.UTC().Date()
-	if year < 1 || year > 2729 {
+	if year < firstYear || year > lastYear {
 		return 0
 	}
-	return Month(12*year + int(month) - 1)
+	return Month(12*(year-firstYear) + int(month))
 }
 
-func (m Month) year() int  { return int(m) / 12 }
-func (m Month) month() int { return int(m) % 12 }
+func (m Month) year() int  { return firstYear + int(m-1)/12 }
+func (m Month) month() int { return int(m-1) % 12 }
 
 // Dates are the months and the years that a question names. Days are not read: a turn is dated by
 // its month, as people name it.
@@ -386,38 +393,4 @@ func number(w string) (n int) {
 		return n
 	}
 	return 0
-}
-
-// firstWithin bytes of a text are looked at for a word of the first person: a first-person text
-// shows it early, and a page may have megabytes.
-const firstWithin = 4 << 10
-
-// FirstPerson reports whether the author of a text speaks about themselves. Apostrophes are
-// dropped: I'm is im.
-func FirstPerson(text string) bool {
-	var word []byte
-	for i, r := range text {
-		if i >= firstWithin {
-			return false
-		}
-		switch {
-		case unicode.IsLetter(r) || unicode.IsDigit(r):
-			word = utf8.AppendRune(word, unicode.ToLower(r))
-		case r == '\'' || r == '`' || r == '’' || r == '‘' || r == 'ʼ':
-		case saysI(word):
-			return true
-		default:
-			word = word[:0]
-		}
-	}
-	return saysI(word)
-}
-
-// saysI reports whether a word is of the first person.
-func saysI(word []byte) bool {
-	switch string(word) {
-	case "i", "my", "me", "im", "ive", "we", "our", "id", "ill":
-		return true
-	}
-	return false
 }

@@ -20,7 +20,7 @@ import (
 //	group   BM25 of the conversation as one text
 //	spoken  2.5 + 3.6·ln(turns / turns of the named speakers), if its speaker is named
 //	date    1 in a month that is named, .3 if only the month matches and the year does not
-//	first   1 if its author speaks in the first person
+//	first   1 if its author speaks in the first person, + 4 for a standing instruction, + 2 for a preference (traits.go)
 //	forms   Σ over the words: the most that an irregular form of it scores (bought for buy)
 //
 // The score of a turn, all its parts, is divided by
@@ -43,13 +43,15 @@ const (
 	spokenRare = 3.6
 	otherYear  = .3
 
-	ofOwn   = .4
-	ofGroup = .7
-	ofDate  = 8.
-	ofFirst = 1.
-	ofForms = .8
-	brief   = 32. // terms, about a hundred tokens
-	unit    = ofOwn + 1
+	ofOwn         = .4
+	ofGroup       = .7
+	ofDate        = 8.
+	ofFirst       = 1.
+	ofInstruction = 4.
+	ofPreference  = 2.
+	ofForms       = .8
+	brief         = 32. // terms, about a hundred tokens
+	unit          = ofOwn + 1
 )
 
 // lends has the weights of a word one, two and three turns away.
@@ -220,17 +222,14 @@ func (w *work) rescore() {
 		}
 		h.Group = ofGroup * w.groupOf(v) / unit
 		said := w.x.cols.said[v]
-		h.turn(w.bonus(v), w.dates.match(said.month()), said.first(), h.Forms)
+		h.turn(w.bonus(v), w.dates.match(said.month()), said.traits(), h.Forms)
 		h.divide(w.x.cols.longer(v))
 	}
 }
 
 // turn fills in the parts of a turn's score that do not come from words.
-func (h *Hit) turn(spoken, date float64, first bool, forms float64) {
-	h.Speaker, h.Date, h.First, h.Forms = spoken/unit, float64(ofDate*date)/unit, 0, float64(ofForms*forms)/unit
-	if first {
-		h.First = ofFirst / unit
-	}
+func (h *Hit) turn(spoken, date float64, traits Traits, forms float64) {
+	h.Speaker, h.Date, h.First, h.Forms = spoken/unit, float64(ofDate*date)/unit, traits.score()/unit, float64(ofForms*forms)/unit
 	h.Score = h.Own + h.Near + h.Group + h.Speaker + h.Date + h.First + h.Forms
 }
 

@@ -190,10 +190,10 @@ func (n *naive) groupOf(d Doc) float64 {
 }
 
 func (n *naive) date(d Doc) float64 {
-	if d.Turn == nil || n.q.Dates.Months>>(d.Turn.Month%12)&1 == 0 || d.Turn.Month == 0 {
+	if d.Turn == nil || d.Turn.Month == 0 || n.q.Dates.Months>>((d.Turn.Month-1)%12)&1 == 0 {
 		return 0
 	}
-	if len(n.q.Dates.Years) > 0 && !slices.Contains(n.q.Dates.Years, int(d.Turn.Month/12)) {
+	if len(n.q.Dates.Years) > 0 && !slices.Contains(n.q.Dates.Years, 1900+int((d.Turn.Month-1)/12)) {
 		return .3
 	}
 	return 1
@@ -219,9 +219,12 @@ func (n *naive) second(h *Hit) {
 	}
 	h.Group = ofGroup * n.groupOf(d) / unit
 	h.Speaker, h.Date, h.First, h.Forms = n.bonus(d)/unit, float64(ofDate*n.date(d))/unit, 0, float64(ofForms*h.Forms)/unit
-	if d.Analysis.First {
-		h.First = ofFirst / unit
+	for trait, v := range map[Traits]float64{FirstPerson: 1, Instructs: 4, Prefers: 2} { // sums of small integers are exact
+		if d.Analysis.Traits&trait != 0 {
+			h.First += v
+		}
 	}
+	h.First /= unit
 	h.divide(n.longer(d))
 }
 
@@ -299,10 +302,12 @@ func TestDatesOf(t *testing.T) {
 
 func TestMonthOf(t *testing.T) {
 	zone := time.FixedZone("", 3600)
-	require.Equal(t, Month(12*2023+4), MonthOf(time.Date(2023, 6, 1, 0, 30, 0, 0, zone)), "in UTC")
+	require.Equal(t, Month(12*123+5), MonthOf(time.Date(2023, 6, 1, 0, 30, 0, 0, zone)), "in UTC")
 	require.Zero(t, MonthOf(time.Time{}.Add(-time.Hour)))
-	require.Less(t, MonthOf(time.Date(2729, 12, 31, 0, 0, 0, 0, time.UTC)), Month(firstPerson))
-	require.Zero(t, MonthOf(time.Date(2730, 1, 1, 0, 0, 0, 0, time.UTC)))
+	require.Equal(t, Month(1), MonthOf(time.Date(1900, 1, 1, 0, 0, 0, 0, time.UTC)))
+	require.Less(t, MonthOf(time.Date(2240, 12, 31, 0, 0, 0, 0, time.UTC)), Month(1<<monthBits))
+	require.Zero(t, MonthOf(time.Date(1899, 12, 31, 0, 0, 0, 0, time.UTC)))
+	require.Zero(t, MonthOf(time.Date(2241, 1, 1, 0, 0, 0, 0, time.UTC)))
 }
 
 func TestFirstPerson(t *testing.T) {
@@ -310,7 +315,8 @@ func TestFirstPerson(t *testing.T) {
 		"I went": true, "so do i": true, "I'm in": true, "i’ve been": true, "Our house": true, "that is mine": false, "id": true,
 		"it is": false, "": false, "She told me.": true, "wed": false, "éi": false, strings.Repeat("word ", 1000) + "me": false,
 	} {
-		require.Equal(t, want, FirstPerson(text), text)
+		require.Equal(t, want, TraitsOf(text, true)&FirstPerson != 0, text)
+		require.Equal(t, want, TraitsOf(text, false) == FirstPerson, text)
 	}
 }
 
@@ -335,7 +341,7 @@ func turnsOf(t *testing.T, said ...string) (*Index, *world) {
 	for i, s := range said {
 		speaker, text, _ := strings.Cut(s, ": ")
 		d := Doc{Num: uint64(i + 1), Scope: 1, Group: 1, Analysis: an.Analyze(text), Turn: &Turn{Speaker: speaker}}
-		d.Analysis.First = FirstPerson(text)
+		d.Analysis.Traits = TraitsOf(text, true)
 		w.add(d)
 		x.Add(d)
 	}
@@ -404,4 +410,54 @@ func TestIrregularForms(t *testing.T) {
 	require.Equal(t, uint64(1), hits[0].Num)
 	require.Positive(t, hits[0].Forms)
 	require.Empty(t, askTurns(t, x, w, "Which did he sell?"))
+}
+
+// TestTraits: a standing instruction and a preference are read from a user's turn, at the start of a sentence or anywhere
+// as their words ask for it, and never from an assistant's.
+func TestTraits(t *testing.T) {
+	for text, want := range map[string]Traits{
+		"Always format dates as ISO when I ask about releases.": FirstPerson | Instructs,
+		"Thanks! From now on please use tabs":                   Instructs,
+		"please never mention prices":                           Instructs,
+		"Also, in the future cite":                              Instructs,
+		"Going forward: keep answers short":                     Instructs,
+		"Show the sources whenever I ask about laws.":           FirstPerson | Instructs,
+		"People always use tabs":                                0,
+		"Always end up late":                                    0,
+		"Always tired":                                          0,
+		"In the garden, use water":                              0,
+		"When they ask I answer":                                FirstPerson,
+		"I'd rather have tea":                                   FirstPerson | Prefers,
+		"We would usually prefer the train":                     FirstPerson | Prefers,
+		"Tea is fine, but prefer coffee":                        Prefers,
+		"My preferences: none":                                  FirstPerson | Prefers,
+		"They prefer tea and rather like it.":                   Prefers, // "and rather"
+		"They prefer tea. I do not":                             FirstPerson,
+		"I prefer tea; always\nNever put sugar":                 allTraits,
+		strings.Repeat("word ", 1000) + ". Always use tabs":     0,
+		"Always " + strings.Repeat("x", 5000):                   0,
+		"ALWAYS USE TABS":                                       Instructs,
+		"Älways use tabs":                                       0,
+	} {
+		require.Equal(t, want, TraitsOf(text, true), text)
+		require.Equal(t, want&FirstPerson, TraitsOf(text, false), text)
+	}
+}
+
+// TestStandingInstructions: an instruction is found by a question that has none of its words, before an answer with some.
+func TestStandingInstructions(t *testing.T) {
+	said := []string{"User: I am here", "User: Always add the dose when I ask about medicines.", "User: I am right", "User: I'd rather have tea", "Assistant: Ibuprofen helps"}
+	for range 4 {
+		said = append(said, "User: I am fine", "Assistant: Good to hear")
+	}
+	x, w := turnsOf(t, said...)
+	q := Query{Scopes: []uint32{1}, Terms: NewAnalyzer().Terms("Which headache tablets?"), K: 9, Weights: DefaultWeights()}
+	q.Weights.Fill = true
+	q.Terms = append(q.Terms, NewAnalyzer().Terms("ibuprofen")...)
+	var found []uint64
+	for _, h := range (memStore{}).search(t, x, w, q)[:3] {
+		found = append(found, h.Num)
+	}
+	require.Contains(t, found, uint64(2))
+	require.Contains(t, found, uint64(4))
 }

@@ -82,7 +82,7 @@ func (m *machine) turn() *Turn {
 	}
 	return &Turn{
 		Speaker: rapid.SampledFrom([]string{"", "BB", "d e", "e d bb", "猫", "none"}).Draw(m.t, "speaker"),
-		Month:   rapid.SampledFrom([]Month{0, 12*2020 + 4, 12*2021 + 4, 12*2021 + 5}).Draw(m.t, "month"),
+		Month:   rapid.SampledFrom([]Month{0, 12*120 + 5, 12*121 + 5, 12*121 + 6}).Draw(m.t, "month"),
 	}
 }
 
@@ -102,7 +102,7 @@ func (m *machine) add() {
 			}
 		}
 		if d.Turn = m.turn(); d.Turn != nil {
-			d.Analysis.First = rapid.Bool().Draw(m.t, "first person")
+			d.Analysis.Traits = Traits(rapid.IntRange(0, int(allTraits)).Draw(m.t, "traits"))
 		}
 		m.world.add(d)
 		m.plain.Add(d)
@@ -241,7 +241,7 @@ func TestPassedOver(t *testing.T) {
 			}
 			d.Analysis.Length += r.IntN(3)
 			if r.IntN(4) < turns {
-				d.Turn = &Turn{Speaker: []string{"", "bb", "e d", "é", "x"}[r.IntN(5)], Month: Month(12*2021 + 4 + r.IntN(3))}
+				d.Turn = &Turn{Speaker: []string{"", "bb", "e d", "é", "x"}[r.IntN(5)], Month: Month(12*121 + 5 + r.IntN(3))}
 			}
 			m.world.add(d)
 			m.plain.Add(d)

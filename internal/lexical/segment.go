@@ -107,18 +107,18 @@ func (m manifest) sound() bool {
 
 // A row of pages is the speakers in it, a count and their names, and then its
 // pages: number (distance to the previous one), scope, group, length, and 0 or, of a
-// turn, 1, plus 2 in the first person, its month, and its speaker's place among the
+// turn, 1 plus twice its traits, its month, and its speaker's place among the
 // names from 1, 0 for none.
 
 // docRow has the fields that the index keeps of a page beside its terms.
 type docRow struct {
-	num      uint64
-	scope    uint32
-	group    uint64
-	length   uint32
-	turn     bool
-	personal bool
-	month    Month
+	num    uint64
+	scope  uint32
+	group  uint64
+	length uint32
+	turn   bool
+	traits Traits
+	month  Month
 	// speaker shares its memory with others of its name.
 	speaker string
 }
@@ -130,14 +130,10 @@ func appendDoc(b []byte, last uint64, d docRow, speaker int) []byte {
 	b = binary.AppendUvarint(b, uint64(d.scope))
 	b = binary.AppendUvarint(b, d.group)
 	b = binary.AppendUvarint(b, uint64(d.length))
-	switch {
-	case !d.turn:
+	if !d.turn {
 		return append(b, 0)
-	case d.personal:
-		b = append(b, 3)
-	default:
-		b = append(b, 1)
 	}
+	b = append(b, 1+2*byte(d.traits))
 	b = binary.AppendUvarint(b, uint64(d.month))
 	return binary.AppendUvarint(b, uint64(speaker))
 }
@@ -218,16 +214,14 @@ func (r *docRows) place(name string) int {
 
 // turn reads what follows the length of a page.
 func (r *reader) turn(d *docRow, speakers []string) {
-	switch bits := r.uvarint(); bits {
-	case 0:
+	kind := r.uvarint()
+	if kind == 0 {
 		return
-	case 1, 3:
-		d.turn, d.personal = true, bits == 3
-	default:
-		r.bad = true
 	}
+	d.turn, d.traits = true, Traits(kind/2)
+	r.bad = r.bad || kind%2 == 0 || kind/2 > uint64(allTraits)
 	month, speaker := r.uvarint(), r.uvarint()
-	if month >= firstPerson || speaker > uint64(len(speakers)) {
+	if month >= 1<<monthBits || speaker > uint64(len(speakers)) {
 		r.bad = true
 		return
 	}

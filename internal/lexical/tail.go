@@ -345,13 +345,11 @@ func shapeOf(length uint32, turn bool) shape {
 func (s shape) turn() bool     { return s&1 == 1 }
 func (s shape) length() uint32 { return uint32(s >> 1) }
 
-// said is the month of a turn; with the highest bit set its author tells of himself.
+// said is the month of a turn, and above it what its author says about themselves.
 type said uint16
 
-const firstPerson = 1 << 15
-
-func (s said) month() Month { return Month(s &^ firstPerson) }
-func (s said) first() bool  { return s&firstPerson != 0 }
+func (s said) month() Month   { return Month(s & (1<<monthBits - 1)) }
+func (s said) traits() Traits { return Traits(s >> monthBits) }
 
 // scopeStats sums the pages of a scope. The sums of a chain of scopes are added for each question
 // (total), so that a score depends on nothing that the question may not see.
@@ -449,10 +447,7 @@ func (c *columns) add(d docRow) {
 func (c *columns) addTurn(at int, scope uint32, d docRow) {
 	c.scopes[scope].turns++
 	c.scopes[scope].turnLength += uint64(d.length)
-	c.said[at] = said(d.month)
-	if d.personal {
-		c.said[at] |= firstPerson
-	}
+	c.said[at] = said(d.month) | said(d.traits)<<monthBits
 	n := c.speakerIndex(scope, d.speaker)
 	if c.speaker[at] = n; n == 0 {
 		return

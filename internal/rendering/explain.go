@@ -224,7 +224,7 @@ func (w *Answer) explainTurnScore() {
 	}{
 		{p.LexSpeaker, "spoken by " + speaker + ", whom the question names"},
 		{p.LexDate, "said in " + month + ": the question names the month"},
-		{p.LexFirst, "its author tells of himself or herself"},
+		{p.LexFirst, "its author tells of himself or herself, or how to answer"},
 		{p.LexForms, "it has an irregular form of a word of the question, as bought is of buy"},
 		{p.LexLevel, "it is no turn of a conversation: it has what a turn of who and when the question names has"},
 	} {

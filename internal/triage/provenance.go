@@ -81,9 +81,14 @@ type Preset struct {
 	Floor    Provenance    // pages that are trusted less are excluded; 0: none are
 	Keep     int           // > 0: two passes; R and P keep this many pages, and only those get an S
 	Weights  [Verified + 1]Weights
+	Turns    Weights // of turns; zero: those of their provenance
 }
 
-func (p *Preset) weights(of Provenance) Weights {
+func (p *Preset) weights(c *Candidate) Weights {
+	if c.Turn && p.Turns != (Weights{}) {
+		return p.Turns
+	}
+	of := c.Provenance
 	if !of.Valid() {
 		of = Scratch
 	}
@@ -95,9 +100,10 @@ func (p *Preset) weights(of Provenance) Weights {
 }
 
 // Default lets relevance decide; recency and provenance break near ties. On long conversations every larger share of
-// recency lost evidence.
+// recency lost evidence. Of turns that words found recency decides nothing: people ask for what was said some time ago as
+// often as for the newest, and of equal turns the older ones found more.
 func Default() Preset {
-	p := Preset{Name: "default", Floor: Tool}
+	p := Preset{Name: "default", Floor: Tool, Turns: Weights{Trust: .06, Semantic: .94}}
 	for i := range p.Weights {
 		p.Weights[i] = Weights{Recency: .02, Trust: .06, Semantic: .92}
 	}

@@ -51,6 +51,7 @@ type Candidate struct {
 	Age        time.Duration // since the time that the page is current as of
 	Lexical    float64       // score of the index, 0 for no hit
 	Cosine     *float64      // of its vector and the query's, −1 to 1; nil without a vector
+	Turn       bool          // a turn of a conversation that words found
 	Beside     float64       // the share of its neighbours' cosines that it gets; it counts if it is greater than Cosine
 	Excluded   Reason        // found by the caller; the page is black
 
@@ -78,7 +79,8 @@ type Scored struct {
 }
 
 // Rank scores and orders the candidates: first pages that are always red, then the others, then those with a Reason.
-// Within each the order is by greater score, younger page, greater ID. The input does not change.
+// Within each the order is by greater score, then younger pages and greater IDs, and behind them older turns and lower IDs.
+// The input does not change.
 func Rank(p Preset, cs []Candidate) []Scored { return new(Ranker).Rank(p, cs) }
 
 // Ranker ranks repeatedly without allocating. It is not safe for concurrent use.
@@ -128,8 +130,7 @@ func (r *Ranker) ranking() []place {
 		} else if x.score < y.score {
 			return 1
 		}
-		a, b := &r.scored[x.at], &r.scored[y.at]
-		return cmp.Or(cmp.Compare(a.Age, b.Age), cmp.Compare(b.ID, a.ID))
+		return compareEqual(&r.scored[x.at], &r.scored[y.at])
 	})
 	return r.places
 }
@@ -155,7 +156,7 @@ func (r *Ranker) screen(p Preset, cs []Candidate) {
 	r.scored = slices.Grow(r.scored[:0], len(cs))[:len(cs)]
 	for i := range cs {
 		c, s := &cs[i], &r.scored[i]
-		*s = Scored{Candidate: c, Weights: p.weights(c.Provenance), Reason: c.Excluded}
+		*s = Scored{Candidate: c, Weights: p.weights(c), Reason: c.Excluded}
 		if s.Reason == "" && c.Provenance < p.Floor && !c.exempt() {
 			s.Reason = BelowFloor
 		}
@@ -208,6 +209,19 @@ func compareScored(a, b *Scored) int {
 	}
 	if c := cmp.Compare(b.Score, a.Score); c != 0 {
 		return c
+	}
+	return compareEqual(a, b)
+}
+
+// compareEqual orders candidates of equal scores: pages before turns, younger pages first, and older turns first.
+func compareEqual(a, b *Scored) int {
+	switch {
+	case a.Turn && b.Turn:
+		return cmp.Or(cmp.Compare(b.Age, a.Age), cmp.Compare(a.ID, b.ID))
+	case a.Turn:
+		return 1
+	case b.Turn:
+		return -1
 	}
 	return cmp.Or(cmp.Compare(a.Age, b.Age), cmp.Compare(b.ID, a.ID))
 }

@@ -62,6 +62,9 @@ func TestPresetsSumToOne(t *testing.T) {
 			w := p.Weights[of]
 			require.InDelta(t, 1, w.Recency+w.Trust+w.Semantic, 1e-12, "%s %s", p.Name, of)
 		}
+		if w := p.Turns; w != (Weights{}) {
+			require.InDelta(t, 1, w.Recency+w.Trust+w.Semantic, 1e-12, "%s turns", p.Name)
+		}
 	}
 	require.Equal(t, Weights{.2, .5, .3}, START().Weights[Verified])
 	require.Equal(t, Weights{.4, .2, .4}, START().Weights[Chunk])
@@ -231,4 +234,23 @@ func TestRankLeavesItsInput(t *testing.T) {
 	require.Equal(t, kept, cs)
 	require.Equal(t, "untagged", Tag(9).String())
 	require.Equal(t, "black", Black.String())
+}
+
+// TestOlderTurnsFirst: of turns that words found alike, the older come first, behind pages that score the same. Of other
+// pages the newest come first.
+func TestOlderTurnsFirst(t *testing.T) {
+	var cs []Candidate
+	for i := range 6 {
+		cs = append(cs, Candidate{ID: uint64(i + 1), Provenance: Chunk, Lexical: 3, Age: time.Duration(i/2) * day, Turn: true})
+	}
+	cs = append(cs, Candidate{ID: 7, Provenance: Chunk, Lexical: 3, Age: 0}, Candidate{ID: 8, Provenance: Chunk, Lexical: 3, Age: day})
+	order := func(p Preset) (ids []uint64) {
+		for _, s := range Rank(p, cs) {
+			ids = append(ids, s.ID)
+		}
+		return ids
+	}
+	require.Equal(t, []uint64{7, 5, 6, 3, 4, 1, 2, 8}, order(Default()), "a turn counts like a page of today")
+	require.Equal(t, []uint64{7, 8, 5, 6, 3, 4, 1, 2}, order(Preset{}))
+	require.Equal(t, []uint64{7, 1, 2, 8, 3, 4, 5, 6}, order(START()), "the published form weighs recency")
 }
