@@ -1,56 +1,32 @@
-// A conversation with memory, against `dbctl serve agent.ctx`. No dependencies, Node 20 or later.
+// A conversation with memory. Install the package, then run it twice: the second run knows the first.
 //
-//   node chat.mjs agent.ctx.api.sock "what may I refund?"
-import { request } from 'node:http';
-
-/** What the memory refused: code is stable, held has a batch that a person decides about. */
-class MemoryFailure extends Error {
-  constructor(error) {
-    super(error.message);
-    Object.assign(this, error);
-  }
-}
-
-/** Calls the socket, bound to a scope, an actor and a role. */
-class Memory {
-  constructor(socketPath, key) {
-    Object.assign(this, { socketPath, key });
-  }
-
-  static async connect(socketPath, scope, actor, role = 'host') {
-    const { key } = await new Memory(socketPath).call('hello', { scope, actor, role });
-    return new Memory(socketPath, key);
-  }
-
-  call(name, input = {}) {
-    const headers = { 'content-type': 'application/json', ...(this.key && { 'ctxpage-key': this.key }) };
-    return new Promise((resolve, reject) => {
-      const req = request({ socketPath: this.socketPath, path: '/v1/' + name, method: 'POST', headers, timeout: 60_000 }, async (res) => {
-        try {
-          let text = '';
-          for await (const part of res.setEncoding('utf8')) text += part;
-          const answer = JSON.parse(text);
-          if (res.statusCode !== 200) throw new MemoryFailure(answer.error);
-          resolve(answer);
-        } catch (failure) {
-          reject(failure);
-        }
-      });
-      req.on('timeout', () => req.destroy(new Error('no answer in time'))).on('error', reject).end(JSON.stringify(input));
-    });
-  }
-}
+//   npm install ctxpage && node chat.mjs agent.ctx "what may I refund?"
+import { HeldError, open } from 'ctxpage';
 
 const [path, question] = process.argv.slice(2);
-const memory = await Memory.connect(path, 'acme/support', 'chat.mjs');
-await memory.call('put', { writes: [{ id: 'policy', text: 'Refunds up to $400 need no approval.' }] });
-const asked = await memory.call('session/append', { session: 'chat-2', turns: [{ role: 'user', text: question }] });
-const context = await memory.call('assemble', { query: question, budget: 2000, session: 'chat-2' });
-const answer = 'You may refund up to $400.'; // a model would be asked here, with context.text
-await memory.call('session/append', { session: 'chat-2', turns: [{ role: 'assistant', text: answer, trace: context.trace }] });
-const write = { trace: context.trace, writes: [{ id: 'answer-2', text: answer }] };
-const kept = await memory.call('commit', { ...write, verdict: { confidence: 0.9, by: 'reviewer' } });
-const failure = await memory.call('commit', { trace: context.trace, writes: [{ id: 'guess-2', text: 'Or more.' }] }).catch((e) => e);
-console.log('without a verdict:', failure.code);
+const db = await open(path); // starts `dbctl serve` if no server runs
+const scope = db.scope('acme/support', { actor: 'chat.mjs' });
+await scope.put({ id: 'policy', text: 'Refunds up to $400 need no approval.' });
+
+const chat = scope.session('chat-2');
+const { refs } = await chat.append({ role: 'user', text: question });
+const context = await scope.assemble(question, { budget: 2000, session: chat.id, messages: 'openai' });
+const answer = 'You may refund up to $400.'; // a model would be asked here, with context.messages('openai')
+await chat.append({ role: 'assistant', text: answer, trace: context.trace });
+
+// What the model concluded becomes memory with the verdict of a judge that is not the model.
+const tx = scope.begin(context);
+tx.put({ id: 'answer-2', text: answer });
+const kept = await tx.commit({ confidence: 0.9, by: 'reviewer' });
+
+// An agent's own write has no verdict: the gate holds it for a person.
+try {
+  await scope.gated('model').put({ id: 'guess-2', text: 'Or more.' });
+} catch (failure) {
+  if (!(failure instanceof HeldError)) throw failure;
+  console.log('held:', failure.name, failure.batch);
+}
 console.log('committed:', kept.refs[0]);
-console.log('recalled:', (await memory.call('get', { ref: asked.refs[0] })).text);
+console.log('recalled:', (await scope.recall(refs[0])).text);
+console.log('why:', (await scope.why(context, 'policy')).steps.at(-1));
+await db.close();

@@ -1,0 +1,253 @@
+import { Agent, request, type IncomingMessage } from 'node:http';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { answered, CtxpageError, errorOf } from './errors.js';
+import type { Calls, ErrorBody } from './schema.js';
+
+export type CallName = keyof Calls;
+export type Input<N extends CallName> = Calls[N]['in'];
+export type Output<N extends CallName> = Calls[N]['out'];
+export type Role = 'agent' | 'host' | 'operator';
+
+/** Who makes a call. */
+export interface Caller {
+  readonly scope: string;
+  readonly actor?: string | undefined;
+  readonly role: Role;
+}
+
+/** Options that every call takes. */
+export interface CallOptions {
+  /** Ends the call. A write that was under way may have happened: repeat it with the same batch. */
+  readonly signal?: AbortSignal | undefined;
+  /** Seconds that the server may take: 60 by default, at most 3600. */
+  readonly timeout?: number | undefined;
+}
+
+/** Where a server answers: a unix socket, or a loopback address with a token. */
+export interface Address {
+  readonly socket?: string | undefined;
+  readonly url?: string | undefined;
+  readonly token?: string | undefined;
+}
+
+/** Finds the server anew. It is called when nothing answers at the last address, and may start a server. */
+export type Locate = (lost: Address | undefined, signal: AbortSignal | undefined) => Promise<Address>;
+
+const defaultTimeout = 60;
+const tries = 8;
+
+/** Codes that say that nothing was done, and that the same call may succeed soon. */
+const passing: ReadonlySet<string> = new Set(['closing', 'full', 'not_answering', 'outcome_unknown']);
+
+/** Errors of the system that say that no server got the call. */
+const unreached: ReadonlySet<string> = new Set(['ECONNREFUSED', 'ENOENT', 'ENOTSOCK', 'EHOSTUNREACH', 'EAGAIN']);
+
+/** The connection failed. reached: the server may have got the call. */
+class ConnectionFailure extends Error {
+  constructor(readonly reached: boolean, cause: unknown) {
+    super(cause instanceof Error ? cause.message : String(cause), { cause });
+  }
+}
+
+interface Answer {
+  readonly status: number;
+  readonly text: string;
+}
+
+/**
+ * Calls the server of one database. A call whose connection is lost is made again if that changes nothing, at a server that is found
+ * or started anew. It is safe to make many calls at once.
+ */
+export class Transport {
+  #address: Address | undefined;
+  #locating: Promise<Address> | undefined;
+  #closed = false;
+  readonly #agent: Agent;
+  readonly #locate: Locate;
+
+  constructor(locate: Locate, connections = 32) {
+    this.#locate = locate;
+    this.#agent = new Agent({ keepAlive: true, maxSockets: connections, maxFreeSockets: 4 });
+  }
+
+  /** Closes the idle connections. Calls under way end first; later calls fail. */
+  close(): void {
+    this.#closed = true;
+    this.#agent.destroy();
+  }
+
+  /** Makes one call and returns its answer. repeat: the call may be made again although the first one may have happened. */
+  async call<N extends CallName>(caller: Caller | undefined, name: N, input: Input<N>, options: CallOptions = {}, repeat = true): Promise<Output<N>> {
+    const batch = batchOf(input);
+    for (let attempt = 1; ; attempt++) {
+      options.signal?.throwIfAborted();
+      const last = attempt === tries;
+      try {
+        const answer = await this.#once(caller, name, input, options, repeat);
+        const body: unknown = parse(answer.text);
+        if (answer.status === 200) return body as Output<N>;
+        const error = isError(body) ? answered(body.error, batch) : errorOf('no_answer', `${name}: got the status ${answer.status} and ${answer.text.slice(0, 80)}, expected an answer of ctxpage`);
+        if (last || !passing.has(error.code) || (error.code === 'outcome_unknown' && !repeat)) throw error;
+      } catch (failure) {
+        if (!(failure instanceof ConnectionFailure)) throw failure;
+        if (failure.reached && !repeat) {
+          throw errorOf('outcome_unknown', `${name}: the connection ended before the answer: ${failure.message}`, { hint: 'read what became of it before you call again', batch, cause: failure });
+        }
+        if (last) throw errorOf('no_answer', `${name}: no server answers: ${failure.message}`, { batch, cause: failure });
+      }
+      await sleep(Math.min(10 * 2 ** attempt, 500), undefined, { signal: options.signal }).catch(() => undefined);
+    }
+  }
+
+  /** Makes one call with an answer of many lines. It ends with the server's last line, or when the loop that reads it is left. */
+  async *stream<N extends CallName>(caller: Caller, name: N, input: Input<N>, options: CallOptions = {}): AsyncGenerator<Output<N>, void, undefined> {
+    const { response, end } = await this.#send(caller, name, input, { ...options, timeout: options.timeout ?? 0 });
+    try {
+      let rest = '';
+      for await (const part of response.setEncoding('utf8') as AsyncIterable<string>) {
+        const lines = (rest + part).split('\n');
+        rest = lines.pop() ?? '';
+        for (const line of lines) {
+          const body: unknown = parse(line);
+          if (isError(body)) throw answered(body.error);
+          yield body as Output<N>;
+        }
+      }
+      const body: unknown = rest === '' ? undefined : parse(rest);
+      if (isError(body)) throw answered(body.error);
+    } catch (failure) {
+      options.signal?.throwIfAborted();
+      if (failure instanceof CtxpageError) throw failure;
+      throw errorOf('no_answer', `${name}: the stream ended early: ${String(failure)}`, { hint: 'continue from the last next', cause: failure });
+    } finally {
+      end();
+    }
+  }
+
+  async #once(caller: Caller | undefined, name: CallName, input: unknown, options: CallOptions, repeat: boolean): Promise<Answer> {
+    const { response, end } = await this.#send(caller, name, input, options, repeat);
+    try {
+      const parts: Buffer[] = [];
+      for await (const part of response as AsyncIterable<Buffer>) parts.push(part);
+      if (!response.complete) throw new Error('the answer was cut off');
+      return { status: response.statusCode ?? 0, text: Buffer.concat(parts).toString('utf8') };
+    } catch (failure) {
+      options.signal?.throwIfAborted();
+      throw failure instanceof CtxpageError ? failure : new ConnectionFailure(true, failure);
+    } finally {
+      end();
+    }
+  }
+
+  /**
+   * Sends a request and returns its response, once its head is there. end releases the timer and the signal. A call that must not be
+   * repeated gets a connection of its own: the server may close an idle one just as it is used.
+   */
+  async #send(caller: Caller | undefined, name: CallName, input: unknown, options: CallOptions, repeat = true): Promise<{ response: IncomingMessage; end: () => void }> {
+    const address = await this.#at(options.signal);
+    const seconds = options.timeout ?? defaultTimeout;
+    const body = name === 'status' ? undefined : Buffer.from(JSON.stringify(input), 'utf8');
+    const where = address.socket === undefined ? new URL(address.url ?? '') : undefined;
+    return await new Promise((resolve, reject) => {
+      const req = request({
+        ...(where === undefined ? { socketPath: address.socket } : { host: where.hostname.replace(/^\[|\]$/g, ''), port: where.port }),
+        agent: repeat ? this.#agent : false,
+        path: `/v1/${name}`,
+        method: body === undefined ? 'GET' : 'POST',
+        headers: headersOf(caller, address, options, body),
+      });
+      let timer: NodeJS.Timeout | undefined;
+      const aborted = (): void => void req.destroy(new Error('aborted'));
+      const end = (): void => {
+        clearTimeout(timer);
+        options.signal?.removeEventListener('abort', aborted);
+      };
+      if (seconds > 0) {
+        // The server's own limit answers first; this one is for a server that hangs.
+        const late = errorOf('deadline', `${name}: no answer within ${seconds + 5} s`, { batch: batchOf(input) });
+        timer = setTimeout(() => req.destroy(late), (seconds + 5) * 1000);
+      }
+      options.signal?.addEventListener('abort', aborted, { once: true });
+      req.once('response', (response) => resolve({ response, end }));
+      req.on('error', (failure: NodeJS.ErrnoException) => {
+        end();
+        if (options.signal?.aborted === true) reject(abortReason(options.signal));
+        else if (failure instanceof CtxpageError) reject(failure);
+        else {
+          this.#lost(address);
+          reject(new ConnectionFailure(!unreached.has(failure.code ?? ''), failure));
+        }
+      });
+      req.end(body);
+    });
+  }
+
+  /** Forgets an address at which nothing answers. */
+  #lost(address: Address): void {
+    if (this.#address === address) this.#address = undefined;
+    lostAddresses.set(this, address);
+  }
+
+  async #at(signal: AbortSignal | undefined): Promise<Address> {
+    if (this.#closed) throw errorOf('usage', 'this client is closed: open another');
+    if (this.#address !== undefined) return this.#address;
+    // Callers share one search. None of them can abort it for the others.
+    this.#locating ??= this.#locate(lostAddresses.get(this), undefined)
+      .then((found) => (this.#address = found))
+      .finally(() => (this.#locating = undefined));
+    return await abortable(this.#locating, signal);
+  }
+}
+
+const lostAddresses = new WeakMap<Transport, Address>();
+
+function headersOf(caller: Caller | undefined, address: Address, options: CallOptions, body: Buffer | undefined): Record<string, string | number> {
+  return {
+    ...(body === undefined ? {} : { 'content-type': 'application/json', 'content-length': body.length }),
+    ...(address.token === undefined ? {} : { authorization: `Bearer ${address.token}` }),
+    ...(options.timeout === undefined || options.timeout === 0 ? {} : { 'ctxpage-timeout': Math.ceil(options.timeout) }),
+    ...(caller === undefined ? {} : { 'ctxpage-scope': headerText('scope', caller.scope), 'ctxpage-role': caller.role }),
+    ...(caller?.actor === undefined ? {} : { 'ctxpage-actor': headerText('actor', caller.actor) }),
+  };
+}
+
+/** Returns a text as the value of a header, in UTF-8. HTTP would change or refuse what this refuses. */
+function headerText(what: string, text: string): string {
+  if (text === '' || text !== text.trim() || /[\u0000-\u001f\u007f]/.test(text)) {
+    throw errorOf('usage', `${what}: got ${JSON.stringify(text.slice(0, 80))}, expected a name without control characters and without blanks at its ends`);
+  }
+  return Buffer.from(text, 'utf8').toString('latin1');
+}
+
+function batchOf(input: unknown): string | undefined {
+  const batch: unknown = typeof input === 'object' && input !== null && 'batch' in input ? input.batch : undefined;
+  return typeof batch === 'string' ? batch : undefined;
+}
+
+function parse(text: string): unknown {
+  try {
+    return JSON.parse(text) as unknown;
+  } catch (failure) {
+    throw errorOf('no_answer', `got ${JSON.stringify(text.slice(0, 80))}, expected JSON`, { cause: failure });
+  }
+}
+
+function isError(body: unknown): body is { error: ErrorBody } {
+  return typeof body === 'object' && body !== null && 'error' in body && typeof body.error === 'object' && body.error !== null && 'code' in body.error;
+}
+
+/** Returns what an aborted call throws: the signal's reason, as fetch does. */
+function abortReason(signal: AbortSignal): Error {
+  const reason: unknown = signal.reason;
+  return reason instanceof Error ? reason : new DOMException(String(reason), 'AbortError');
+}
+
+async function abortable<T>(work: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+  if (signal === undefined) return await work;
+  signal.throwIfAborted();
+  return await new Promise<T>((resolve, reject) => {
+    const aborted = (): void => reject(abortReason(signal));
+    signal.addEventListener('abort', aborted, { once: true });
+    work.then(resolve, reject).finally(() => signal.removeEventListener('abort', aborted)).catch(() => undefined);
+  });
+}
