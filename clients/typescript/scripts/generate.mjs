@@ -14,6 +14,11 @@ const named = {
   'session/append.in.turns': 'TurnInput', 'session/append.out': 'Appended', 'session/window.out': 'WindowState', 'session/window.out.turns': 'WindowTurn', 'session/history.out': 'History',
   'session/pass.out': 'Pass', 'session/pass.out.verdicts': 'TurnVerdict', 'session/undo.out': 'Undone', 'session/pin.out': 'Pinned', 'session/list.out': 'SessionList',
   'directives/show.out': 'DirectiveState', 'directives/step.out': 'Decision', 'directives/suggest.out': 'Suggestion', 'review/show.out': 'Held', 'review/list.out': 'HeldList', 'review/reject.out': 'Rejected',
+  'session/truncate.out': 'Truncated', 'session/truncate.in': 'TruncateInput', 'manifest.in': 'TraceInput', 'embed.out.failed': 'Failure', 'embed.out': 'EmbedReport', 'embed.out.scopes': 'EmbeddedScope',
+  'scopes.out': 'ScopeList', 'scopes.out.scopes': 'ScopeInfo', 'stats.out': 'Stats', 'health.out': 'HealthReport', 'health.out.findings': 'Finding', 'backup.out': 'BackupReport', 'import.out': 'ImportReport',
+  'erase.out': 'Erased', 'erase.out.report': 'EraseReport', 'erase.out.report.done': 'EraseDone', 'erase/list.out': 'EraseList', 'erase/receipt.out': 'Receipt', 'retention/set.out': 'StoredPolicy',
+  'retention/set.in.policy': 'RetentionPolicy', 'retention/show.out': 'Retention', 'retention/run.out': 'RetentionReport', 'quota/set.in.quota': 'Quota', 'quota/set.out': 'QuotaUse', 'quota/show.out': 'QuotaList',
+  'review/approve_all.out': 'ApprovedList', 'review/approve_all.out.batches': 'ApprovedBatch', 'review/approve_all.in': 'ApproveAllInput',
   'refresh.out': 'RefreshReport', 'why.out': 'Explanation', 'replay.out': 'Replayed', 'manifest.out': 'Manifest', 'changes.out': 'Change', 'status.out': 'Status', 'hello.out': 'Greeting', 'get.out.parts': 'PagePart', 'session/append.in.turns.tool_calls': 'ToolCallInput', 'error': 'ErrorBody', 'directives/show.out.premises': 'Premise', 'directives/show.out.policies': 'Policy', 'session/append.in.turns.parts': 'Part',
 };
 

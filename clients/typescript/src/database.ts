@@ -1,9 +1,8 @@
-import { readFileSync } from 'node:fs';
-import { CtxpageError, errorOf } from './errors.js';
+import { errorOf } from './errors.js';
 import { Operator } from './operator.js';
 import { version, type Status } from './schema.js';
 import { GatedScope, Scope } from './scope.js';
-import { locate, resolvePath, type StartOptions } from './server.js';
+import { locate, resolvePath, tokenOf, type StartOptions } from './server.js';
 import { Transport, type Address, type CallOptions } from './transport.js';
 
 export interface ScopeOptions {
@@ -77,7 +76,7 @@ export async function open(path: string, options: OpenOptions = {}): Promise<Dat
 
 /** Connects to a server that is there: by the path of its unix socket, or by its loopback URL with a token. */
 export async function connect(target: string, options: ConnectOptions = {}): Promise<Database> {
-  const address: Address = /^https?:\/\//.test(target) ? { url: target, token: options.token ?? tokenOf(options.tokenFile) } : { socket: target };
+  const address: Address = /^https?:\/\//.test(target) ? { url: target, token: options.token ?? (options.tokenFile === undefined ? undefined : tokenOf(options.tokenFile)) } : { socket: target };
   return await checked(new Transport(async () => await Promise.resolve(address), options.connections), options.signal);
 }
 
@@ -92,23 +91,3 @@ async function checked(transport: Transport, signal: AbortSignal | undefined): P
     throw failure;
   }
 }
-
-/** Returns the token of the highest role in a file of tokens. */
-function tokenOf(file: string | undefined): string | undefined {
-  if (file === undefined) return undefined;
-  const ranks = ['agent', 'host', 'operator'];
-  let best: [number, string] | undefined;
-  try {
-    for (const line of readFileSync(file, 'utf8').split('\n')) {
-      const [role = '', token] = line.trim().split(/\s+/);
-      const rank = ranks.indexOf(role);
-      if (token !== undefined && rank > (best?.[0] ?? -1)) best = [rank, token];
-    }
-  } catch (failure) {
-    throw errorOf('usage', `tokenFile ${file}: ${failure instanceof Error ? failure.message : String(failure)}`, { cause: failure });
-  }
-  if (best === undefined) throw errorOf('usage', `tokenFile ${file}: expected a line with a role and a token`);
-  return best[1];
-}
-
-export { CtxpageError };

@@ -57,6 +57,8 @@ export class ExpiredError extends GoneError {}
 export class DirtyError extends CtxpageError {}
 /** What must be in the context does not fit the budget, or a turn does not fit the window. */
 export class BudgetError extends CtxpageError {}
+/** The scope may hold no more. */
+export class QuotaError extends CtxpageError {}
 /** The request is wrong. The message says what was got and what was expected. */
 export class InvalidError extends CtxpageError {}
 /** The caller may not do that. */
@@ -87,6 +89,7 @@ const classes: Record<Code, ErrorClass> = {
   vanished: DirtyError,
   budget: BudgetError,
   headroom: BudgetError,
+  quota: QuotaError,
   invalid: InvalidError,
   body: InvalidError,
   too_large: InvalidError,

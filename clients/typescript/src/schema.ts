@@ -4,7 +4,7 @@
 export const version = 1;
 
 /** The codes of errors that the server answers. */
-export type ServerCode = "body" | "budget" | "call" | "cancelled" | "closing" | "conflict" | "corrupt" | "deadline" | "dirty" | "erased" | "expired" | "file_root" | "foreign" | "full" | "gated" | "gone" | "headroom" | "held" | "host" | "internal" | "invalid" | "key" | "locked" | "method" | "newer_format" | "no_database" | "no_space" | "not_answering" | "not_database" | "not_found" | "old_format" | "origin" | "outcome_unknown" | "provenance" | "read_only" | "replay_differs" | "reviewed" | "role" | "scope" | "self_certified" | "skew" | "stale_context" | "stop" | "too_large" | "txn_done" | "txn_expired" | "txn_failed" | "unauthorized" | "undo" | "vanished" | "wrong_key";
+export type ServerCode = "body" | "budget" | "call" | "cancelled" | "closing" | "conflict" | "corrupt" | "deadline" | "dirty" | "erased" | "expired" | "file_root" | "foreign" | "full" | "gated" | "gone" | "headroom" | "held" | "host" | "internal" | "invalid" | "key" | "locked" | "method" | "newer_format" | "no_database" | "no_space" | "not_answering" | "not_database" | "not_found" | "old_format" | "origin" | "outcome_unknown" | "provenance" | "quota" | "read_only" | "replay_differs" | "reviewed" | "role" | "scope" | "self_certified" | "skew" | "stale_context" | "stop" | "too_large" | "txn_done" | "txn_expired" | "txn_failed" | "unauthorized" | "undo" | "vanished" | "wrong_key";
 
 export interface HelloInput {
   /** the scope to work in; its ancestors can be read too */
@@ -147,6 +147,18 @@ export interface AssembleResult {
   blocks: Block[];
   /** pages that were considered and left out, counted by reason */
   left_out: Record<string, number>;
+}
+
+export interface BackupInput {
+  /** of the copy, absolute; the directory must exist, the files must not */
+  readonly path: string;
+}
+
+export interface BackupReport {
+  path: string;
+  bytes: number;
+  /** of the audit: keep it elsewhere */
+  head: string;
 }
 
 export interface BeginInput {
@@ -393,6 +405,177 @@ export interface Suggestion {
   would?: DirectivesSuggestResultWould;
 }
 
+export interface EmbedInput {
+  /** of all scopes, not only of this one */
+  readonly every_scope?: boolean | undefined;
+  /** count, make and write nothing */
+  readonly dry_run?: boolean | undefined;
+}
+
+export interface EmbeddedScope {
+  scope: string;
+  pages: number;
+  made: number;
+}
+
+export interface Failure {
+  id?: string;
+  dir?: string;
+  error: string;
+}
+
+export interface EmbedReport {
+  model: string;
+  /** those that had pages without a vector */
+  scopes: EmbeddedScope[];
+  made: number;
+  left: number;
+  failed: Failure[];
+  dry_run?: boolean;
+}
+
+export interface EraseInput {
+  /** pages of the scope; all their versions go */
+  readonly ids?: readonly string[] | undefined;
+  /** everything about this person or thing, in the scope and those below it */
+  readonly subject?: string | undefined;
+  /** a conversation of the scope */
+  readonly session?: string | undefined;
+  /** the scope and everything below it */
+  readonly whole?: boolean | undefined;
+  /** with subject: in all scopes */
+  readonly every_scope?: boolean | undefined;
+  /** it stays in the audit, so it must not contain what is erased */
+  readonly reason: string;
+  /** what happens to pages derived from what is erased: keep (default), rederive or erase */
+  readonly cascade?: string | undefined;
+  /** also remove ids, scopes and sessions of what is erased */
+  readonly names?: boolean | undefined;
+  /** report what would go and what is affected */
+  readonly dry_run?: boolean | undefined;
+}
+
+export interface EraseResultReportErased {
+  ref: string;
+  kind: string;
+  versions: number;
+  why: string;
+}
+
+export interface EraseResultReportDerived {
+  ref: string;
+  from: string[];
+  left: string[];
+  stays: boolean;
+}
+
+export interface EraseResultReportHeld {
+  id: string;
+  scope: string;
+  actor: string;
+  at: string;
+  why: string;
+}
+
+export interface EraseResultReportContexts {
+  trace: string;
+  type: string;
+  scope: string;
+  session?: string;
+  actor: string;
+  at: string;
+  pages: number;
+}
+
+export interface EraseResultReportAnswers {
+  trace: string;
+  context: string;
+  status: string;
+  refs: string[];
+}
+
+export interface EraseResultReportFiles {
+  ref: string;
+  path: string;
+  dir: string;
+}
+
+export interface EraseResultReportBackups {
+  name: string;
+  at: string;
+  lsn: number;
+}
+
+export interface EraseDone {
+  trace: string;
+  at: string;
+  by: string;
+  reason: string;
+  artefacts: number;
+  versions: number;
+  pages: number;
+  bytes: number;
+  held: number;
+  questions: number;
+  state: number;
+  bodies?: number;
+  leaf: number;
+  lsn: number;
+  asked?: string[];
+  cascade?: string;
+  backups?: EraseResultReportBackups[];
+  numbers?: number[][];
+  batches?: string[];
+  file_before?: number;
+  file_after?: number;
+}
+
+export interface EraseReport {
+  dry_run?: boolean;
+  erased: EraseResultReportErased[];
+  derived: EraseResultReportDerived[];
+  held: EraseResultReportHeld[];
+  contexts: EraseResultReportContexts[];
+  answers: EraseResultReportAnswers[];
+  sessions: string[];
+  scopes: string[];
+  questions: number;
+  rows: number;
+  bodies?: number;
+  named_by?: string[];
+  missing?: string[];
+  files: EraseResultReportFiles[];
+  backups: EraseResultReportBackups[];
+  done?: EraseDone;
+}
+
+export interface Erased {
+  report: EraseReport;
+  /** proves the erase to others: keep it whole */
+  receipt?: unknown;
+}
+
+export interface EraseList {
+  erases: EraseDone[];
+}
+
+export interface TraceInput {
+  readonly trace: string;
+}
+
+export interface Receipt {
+  receipt: unknown;
+}
+
+export interface ExportInput {
+  /** the whole database */
+  readonly whole?: boolean | undefined;
+  /** only what is held about this person: what an erase of them would take */
+  readonly subject?: string | undefined;
+  /** leave out the secret from which the fences of contexts are derived */
+  readonly no_secret?: boolean | undefined;
+}
+
 export interface GetInput {
   /** id of the scope or of an ancestor */
   readonly id?: string | undefined;
@@ -469,6 +652,68 @@ export interface Page {
   elsewhere?: string;
 }
 
+export interface HealthInput {
+  /** a page counts as never served if none of this many newest contexts showed it; default 1000 */
+  readonly assemblies?: number | undefined;
+  /** how many pages each finding names; default 5 */
+  readonly examples?: number | undefined;
+}
+
+export interface HealthResultFindingsExamples {
+  id: string;
+  with?: string;
+}
+
+export interface Finding {
+  what: string;
+  count: number;
+  meaning: string;
+  mend: string;
+  examples: HealthResultFindingsExamples[];
+}
+
+export interface HealthReport {
+  scope: string;
+  lsn: number;
+  artefacts: number;
+  pages: number;
+  assemblies: number;
+  findings: Finding[];
+}
+
+export interface ImportInput {
+  /** an export on the server's machine */
+  readonly path?: string | undefined;
+  /** the export itself, instead of path */
+  readonly lines?: string | undefined;
+  /** also take file roots and directories at or below these; by default none */
+  readonly roots?: readonly string[] | undefined;
+  /** also take retention policies and quotas */
+  readonly policies?: boolean | undefined;
+  /** of erases that came after the export: what they took is left out */
+  readonly receipts?: readonly unknown[] | undefined;
+  readonly dry_run?: boolean | undefined;
+}
+
+export interface ImportResultVersions {
+  new: number;
+  same: number;
+  other: number;
+}
+
+export interface ImportReport {
+  database: string;
+  lsn: number;
+  versions: ImportResultVersions;
+  state: ImportResultVersions;
+  held: ImportResultVersions;
+  erased: number;
+  erasures: string[];
+  others: string[];
+  withheld: string[];
+  dry_run?: boolean;
+}
+
 export interface ListInput {
   /** only ids that begin with it */
   readonly prefix?: string | undefined;
@@ -485,10 +730,6 @@ export interface PageList {
   items: Page[];
   /** give it as cursor for what follows */
   next?: string;
-}
-
-export interface ManifestInput {
-  readonly trace: string;
 }
 
 export interface Leaf {
@@ -537,6 +778,42 @@ export interface PutInput {
   readonly batch?: string | undefined;
 }
 
+export interface Quota {
+  readonly bytes?: number | undefined;
+  readonly pages?: number | undefined;
+  readonly held?: number | undefined;
+  readonly bodies?: number | undefined;
+}
+
+export interface QuotaSetInput {
+  /** 0 is no limit; an empty quota removes the one that is stored */
+  readonly quota: Quota;
+  /** check it, store nothing */
+  readonly dry_run?: boolean | undefined;
+}
+
+export interface QuotaSetResultQuota {
+  bytes?: number;
+  pages?: number;
+  held?: number;
+  bodies?: number;
+}
+
+export interface QuotaUse {
+  scope: string;
+  quota: QuotaSetResultQuota;
+  used: QuotaSetResultQuota;
+}
+
+export interface QuotaShowInput {
+  /** the quotas of all scopes */
+  readonly every_scope?: boolean | undefined;
+}
+
+export interface QuotaList {
+  quotas: QuotaUse[];
+}
+
 export interface RefreshInput {
   /** probe and report, write nothing */
   readonly dry_run?: boolean | undefined;
@@ -544,12 +821,6 @@ export interface RefreshInput {
   readonly delete?: boolean | undefined;
   /** skip sources other than files */
   readonly files_only?: boolean | undefined;
-}
-
-export interface RefreshResultFailed {
-  id?: string;
-  dir?: string;
-  error: string;
 }
 
 export interface RefreshReport {
@@ -561,7 +832,7 @@ export interface RefreshReport {
   vanished: string[];
   not_taken: string[];
   deleted: string[];
-  failed: RefreshResultFailed[];
+  failed: Failure[];
   dry_run?: boolean;
 }
 
@@ -574,6 +845,115 @@ export interface Replayed {
   missing?: string[];
 }
 
+export interface RetentionRunInput {
+  /** in all scopes, not only in this one and those below it */
+  readonly every_scope?: boolean | undefined;
+  readonly dry_run?: boolean | undefined;
+}
+
+export interface RetentionRunResultItems {
+  scope: string;
+  what: string;
+  from: string;
+  age: string;
+  count: number;
+  first: string[];
+}
+
+export interface RetentionRunResultGcDropped {
+  reason?: string;
+  versions: number;
+  pages: number;
+  bytes: number;
+  nearest?: string[];
+}
+
+export interface RetentionRunResultGc {
+  dry_run?: boolean;
+  trace?: string;
+  dropped: RetentionRunResultGcDropped;
+  reasons: RetentionRunResultGcDropped[];
+  kept: RetentionRunResultGcDropped[];
+  refs: string[];
+  records: number;
+  names: number;
+  drafts: number;
+  reviews: number;
+  turns: number;
+  journal: number;
+  scopes: number;
+  vectors?: number;
+}
+
+export interface RetentionReport {
+  dry_run?: boolean;
+  trace: string;
+  items: RetentionRunResultItems[];
+  changed?: number;
+  gc?: RetentionRunResultGc;
+}
+
+export interface RetentionPolicy {
+  readonly kinds?: Readonly<Record<string, string>> | undefined;
+  readonly sessions?: string | undefined;
+  readonly held?: string | undefined;
+  readonly decided?: string | undefined;
+  readonly directives?: string | undefined;
+  readonly versions?: string | undefined;
+  readonly prune?: string | undefined;
+  readonly keep_versions?: number | undefined;
+}
+
+export interface RetentionSetInput {
+  /** the policy of the whole database, instead of the scope */
+  readonly whole?: boolean | undefined;
+  /** ages such as 36h, 30d, 8w or forever; an empty policy removes the one that is stored */
+  readonly policy: RetentionPolicy;
+  /** check it, store nothing */
+  readonly dry_run?: boolean | undefined;
+}
+
+export interface RetentionSetResultPolicy {
+  kinds?: Record<string, string>;
+  sessions?: string;
+  held?: string;
+  decided?: string;
+  directives?: string;
+  versions?: string;
+  prune?: string;
+  keep_versions?: number;
+}
+
+export interface StoredPolicy {
+  /** empty: the whole database */
+  scope: string;
+  policy: RetentionSetResultPolicy;
+}
+
+export interface RetentionShowResultEffectiveSessions {
+  age: string;
+  from: string;
+}
+
+export interface RetentionShowResultEffective {
+  scope: string;
+  kinds: Record<string, RetentionShowResultEffectiveSessions>;
+  sessions: RetentionShowResultEffectiveSessions;
+  held: RetentionShowResultEffectiveSessions;
+  decided: RetentionShowResultEffectiveSessions;
+  directives: RetentionShowResultEffectiveSessions;
+  versions: RetentionShowResultEffectiveSessions;
+  prune: RetentionShowResultEffectiveSessions;
+  keep_versions: number;
+}
+
+export interface Retention {
+  /** what holds in the scope, and which policy says it */
+  effective: RetentionShowResultEffective;
+  /** the policies that apply to the scope, the whole database first */
+  policies: StoredPolicy[];
+}
+
 export interface ReviewApproveInput {
   readonly batch: string;
   readonly note?: string | undefined;
@@ -581,6 +961,52 @@ export interface ReviewApproveInput {
   readonly human_verified?: boolean | undefined;
   /** approve although pages that it was written from have changed */
   readonly stale?: boolean | undefined;
+}
+
+export interface ApproveAllInput {
+  /** of all scopes, not only of this one */
+  readonly every_scope?: boolean | undefined;
+  /** only batches that this actor wrote */
+  readonly actor?: string | undefined;
+  /** only batches whose writes are all of this kind */
+  readonly kind?: string | undefined;
+  /** only batches whose writes all have this tag */
+  readonly tag?: string | undefined;
+  /** only batches held for this reason, or a part of it */
+  readonly reason?: string | undefined;
+  /** only batches held for at least this many seconds */
+  readonly older_s?: number | undefined;
+  /** also batches that replace, supersede or delete pages */
+  readonly replacing?: boolean | undefined;
+  readonly note?: string | undefined;
+  /** raise what is written to the highest provenance */
+  readonly human_verified?: boolean | undefined;
+  /** approve although pages that they were written from have changed */
+  readonly stale?: boolean | undefined;
+  readonly dry_run?: boolean | undefined;
+}
+
+export interface ApprovedBatch {
+  batch: string;
+  scope: string;
+  actor: string;
+  reason: string;
+  at: string;
+  ids: string[];
+  /** pages that an approval takes out of use */
+  replaces: number;
+  /** applied, held; of a dry run: would be applied */
+  status: string;
+  refs: string[];
+  /** why it is still held */
+  error?: string;
+}
+
+export interface ApprovedList {
+  batches: ApprovedBatch[];
+  approved: number;
+  left: number;
+  dry_run: boolean;
 }
 
 export interface ReviewListInput {
@@ -643,6 +1069,29 @@ export interface ReviewShowInput {
 
 export interface RollbackResult {
   trace: string;
+}
+
+export interface ScopesInput {
+  /** only names that begin with it */
+  readonly prefix?: string | undefined;
+  /** cut names to this many parts; what is below counts for the part above */
+  readonly depth?: number | undefined;
+  /** next of the answer before */
+  readonly cursor?: string | undefined;
+  /** at most 1000; default 100 */
+  readonly limit?: number | undefined;
+}
+
+export interface ScopeInfo {
+  name: string;
+  /** live ones */
+  artefacts: number;
+}
+
+export interface ScopeList {
+  scopes: ScopeInfo[];
+  /** give it as cursor for what follows */
+  next?: string;
 }
 
 export interface SearchInput {
@@ -714,6 +1163,8 @@ export interface TurnInput {
 export interface SessionAppendInput {
   readonly session: string;
   readonly turns: readonly TurnInput[];
+  /** a ULID that names this call; a repeated one is applied once */
+  readonly batch?: string | undefined;
   /** say whether they would fit and what would make room */
   readonly dry_run?: boolean | undefined;
 }
@@ -731,6 +1182,8 @@ export interface SessionHistoryInput {
   readonly session: string;
   /** sequence number of the first turn */
   readonly from?: number | undefined;
+  /** only this many of the newest turns, instead of from */
+  readonly last?: number | undefined;
   /** at most 1000; default 100 */
   readonly limit?: number | undefined;
 }
@@ -844,6 +1297,21 @@ export interface SessionRecallInput {
   readonly id: string;
 }
 
+export interface TruncateInput {
+  readonly session: string;
+  /** turns with a higher number go; 0: all */
+  readonly after: number;
+  /** id that the newest turn must have: otherwise the call fails with conflict and nothing goes */
+  readonly last?: string | undefined;
+  /** a ULID that names this call; a repeated one is applied once */
+  readonly batch?: string | undefined;
+}
+
+export interface Truncated {
+  /** references of the tombstones, by id */
+  deleted: string[];
+}
+
 export interface SessionUndoInput {
   readonly session: string;
   /** number of the pass; default: the newest that was not undone */
@@ -857,6 +1325,51 @@ export interface Undone {
 
 export interface SessionWindowInput {
   readonly session: string;
+}
+
+export interface StatsInput {
+  /** also what each scope takes, by kind */
+  readonly space?: boolean | undefined;
+}
+
+export interface StatsResultSpaceSpace {
+  kind: string;
+  pages: number;
+  bytes: number;
+  old_pages: number;
+  old_bytes: number;
+}
+
+export interface StatsResultSpace {
+  name: string;
+  artefacts: number;
+  space?: StatsResultSpaceSpace[];
+  bodies?: number;
+}
+
+export interface Stats {
+  path: string;
+  id: string;
+  format: number;
+  created: string;
+  lsn: number;
+  applied_lsn: number;
+  artefacts: number;
+  pages: number;
+  page_versions: number;
+  scopes: number;
+  held: number;
+  leaves: number;
+  leaves_archived: number;
+  file_bytes: number;
+  log_bytes: number;
+  column_bytes?: number;
+  columns_read?: boolean;
+  unflushed_rows: number;
+  checkpoints: number;
+  /** directories that file sources may be in */
+  file_roots: string[];
+  space?: StatsResultSpace[];
 }
 
 export interface VersionsInput {
@@ -912,6 +1425,8 @@ export interface Calls {
   'stop': { in: Record<string, never>; out: Record<string, never>; role: 'operator'; stream: false };
   /** The context for a question within a token budget, and a trace to cite in begin or commit. */
   'assemble': { in: AssembleInput; out: AssembleResult; role: 'agent'; stream: false };
+  /** Copy the database to another path of the server's machine. */
+  'backup': { in: BackupInput; out: BackupReport; role: 'operator'; stream: false };
   /** Begin a transaction, of the context of a trace if one is given. No one else sees its writes until commit. */
   'begin': { in: BeginInput; out: Begun; role: 'agent'; stream: false };
   /** A stream of the audit leaves of the scope, one line each, until the caller disconnects. */
@@ -926,20 +1441,46 @@ export interface Calls {
   'directives/step': { in: DirectivesStepInput; out: Decision; role: 'host'; stream: false };
   /** Validate the directive that a preprocessor of yours, such as a model, read in a message of the user, and say what it would do. Changes nothing: step it when the user agrees. */
   'directives/suggest': { in: DirectivesSuggestInput; out: Suggestion; role: 'host'; stream: false };
+  /** Make the vectors that pages lack. */
+  'embed': { in: EmbedInput; out: EmbedReport; role: 'operator'; stream: false };
+  /** Remove content from every file of the database. Answers with a receipt. */
+  'erase': { in: EraseInput; out: Erased; role: 'operator'; stream: false };
+  /** The finished erases, oldest first. */
+  'erase/list': { in: Record<string, never>; out: EraseList; role: 'operator'; stream: false };
+  /** The receipt of a finished erase, for the present head. */
+  'erase/receipt': { in: TraceInput; out: Receipt; role: 'operator'; stream: false };
+  /** The scope and those below it, a person, or the whole database, as lines that import takes. */
+  'export': { in: ExportInput; out: unknown; role: 'operator'; stream: true };
   /** Read one page in full. If its source changed, it is fetched again first. */
   'get': { in: GetInput; out: Page; role: 'agent'; stream: false };
+  /** Which pages of the scope are of no use, or mislead. */
+  'health': { in: HealthInput; out: HealthReport; role: 'operator'; stream: false };
+  /** Bring an export into the database. Its own scopes are kept. */
+  'import': { in: ImportInput; out: ImportReport; role: 'operator'; stream: false };
   /** The scope's own pages by id, without text. */
   'list': { in: ListInput; out: PageList; role: 'agent'; stream: false };
   /** The audit leaves of a trace: what a context showed, and how its transactions ended. */
-  'manifest': { in: ManifestInput; out: Manifest; role: 'agent'; stream: false };
+  'manifest': { in: TraceInput; out: Manifest; role: 'agent'; stream: false };
   /** Write pages, all or none. A host vouches for them. An agent's write passes the gate or returns the error held. */
   'put': { in: PutInput; out: Written; role: 'agent'; stream: false };
+  /** Set the quota of the scope, in place of the one it has. Removes nothing. */
+  'quota/set': { in: QuotaSetInput; out: QuotaUse; role: 'operator'; stream: false };
+  /** The quotas that apply to the scope, and what is used of them. */
+  'quota/show': { in: QuotaShowInput; out: QuotaList; role: 'operator'; stream: false };
   /** Probe the sources of the scope and fetch what changed. */
   'refresh': { in: RefreshInput; out: RefreshReport; role: 'host'; stream: false };
   /** Render a past context again, byte for byte. */
-  'replay': { in: ManifestInput; out: Replayed; role: 'agent'; stream: false };
+  'replay': { in: TraceInput; out: Replayed; role: 'agent'; stream: false };
+  /** Remove what is older than the policies allow, in the scope and those below it. */
+  'retention/run': { in: RetentionRunInput; out: RetentionReport; role: 'operator'; stream: false };
+  /** Set the policy of the scope, or of the whole database, in place of the one it has. Removes nothing. */
+  'retention/set': { in: RetentionSetInput; out: StoredPolicy; role: 'operator'; stream: false };
+  /** What holds in the scope, and the policies that say it. */
+  'retention/show': { in: Record<string, never>; out: Retention; role: 'operator'; stream: false };
   /** Commit a held batch. The caller approves as its actor, which must not be the writer of the batch. */
   'review/approve': { in: ReviewApproveInput; out: Written; role: 'operator'; stream: false };
+  /** Commit all held batches that the fields select. Each is decided by itself; those that cannot be approved stay held. */
+  'review/approve_all': { in: ApproveAllInput; out: ApprovedList; role: 'operator'; stream: false };
   /** Batches that the gate held, oldest first, without texts. */
   'review/list': { in: ReviewListInput; out: HeldList; role: 'operator'; stream: false };
   /** Record that a held batch will not be committed. */
@@ -947,7 +1488,9 @@ export interface Calls {
   /** One held batch, with the changes since that affect it. */
   'review/show': { in: ReviewShowInput; out: Held; role: 'operator'; stream: false };
   /** Drop an open transaction, or record that the answer to a context was discarded. */
-  'rollback': { in: ManifestInput; out: RollbackResult; role: 'agent'; stream: false };
+  'rollback': { in: TraceInput; out: RollbackResult; role: 'agent'; stream: false };
+  /** The scopes that were written to, by name. */
+  'scopes': { in: ScopesInput; out: ScopeList; role: 'operator'; stream: false };
   /** Pages that match words, best first. */
   'search': { in: SearchInput; out: SearchResult; role: 'agent'; stream: false };
   /** Append turns to a conversation, in one transaction. */
@@ -964,10 +1507,14 @@ export interface Calls {
   'session/pin': { in: SessionPinInput; out: Pinned; role: 'host'; stream: false };
   /** Read one turn in full, even if the window shows a stub or nothing of it. */
   'session/recall': { in: SessionRecallInput; out: Page; role: 'agent'; stream: false };
+  /** Delete the newest turns, in one transaction, if they are still the newest. */
+  'session/truncate': { in: TruncateInput; out: Truncated; role: 'host'; stream: false };
   /** Undo a pass. */
   'session/undo': { in: SessionUndoInput; out: Undone; role: 'host'; stream: false };
   /** The window of a conversation, without texts. */
   'session/window': { in: SessionWindowInput; out: WindowState; role: 'agent'; stream: false };
+  /** Sizes and counters of the database. */
+  'stats': { in: StatsInput; out: Stats; role: 'operator'; stream: false };
   /** The versions of a page, newest first, without text. */
   'versions': { in: VersionsInput; out: PageList; role: 'agent'; stream: false };
   /** Why a page was in a past context, or was not. */

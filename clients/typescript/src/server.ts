@@ -1,5 +1,6 @@
 import { spawn } from 'node:child_process';
-import { closeSync, existsSync, mkdtempSync, openSync, readFileSync, realpathSync, rmSync } from 'node:fs';
+import { randomBytes } from 'node:crypto';
+import { closeSync, existsSync, mkdtempSync, openSync, readFileSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { connect as connectTo } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -16,6 +17,13 @@ export interface StartOptions {
   readonly idle?: string | undefined;
   /** More arguments of `dbctl serve`, such as --model. They apply only if this call starts the server. */
   readonly args?: readonly string[] | undefined;
+  /**
+   * How to reach the server: at a unix socket, which is the default, or at a loopback address with a token, which is the default on
+   * Windows. There every process that opens the file needs the same token file.
+   */
+  readonly transport?: 'unix' | 'tcp' | undefined;
+  /** Of the loopback address: the file of the token, by default the path of the database with .token. It is made if it is missing. */
+  readonly tokenFile?: string | undefined;
   /** Seconds to wait for the server, default 30. It may have to recover a large file first. */
   readonly startTimeout?: number | undefined;
 }
@@ -56,31 +64,75 @@ export function resolvePath(path: string): string {
 /** Finds the server of a database, and starts one if none answers. */
 export async function locate(path: string, options: StartOptions): Promise<Address> {
   const until = Date.now() + (options.startTimeout ?? 30) * 1000;
+  const place = placeOf(path, options);
   for (let pause = 5; ; pause = Math.min(pause * 2, 200)) {
-    const socket = lockedSocket(path);
-    if (socket !== undefined && (await accepts(socket))) return { socket };
-    const started = await start(path, options, until);
-    if (started.socket !== undefined) return { socket: started.socket };
+    const known = announced(place);
+    if (known !== undefined && (await accepts(known))) return known;
+    const started = await start(path, options, place, until);
+    if (started.address !== undefined) return started.address;
     // Another process may have started one at the same moment: then the lock file names its socket soon.
     if (!started.again || Date.now() + pause > until) throw errorOf('not_started', `dbctl serve ${path} did not start: ${started.said}`, { hint: 'run it in a terminal to see why' });
     await sleep(pause);
   }
 }
 
-/** Returns the socket that the lock file of a server names. */
-function lockedSocket(path: string): string | undefined {
+/** Where a server announces itself, and how it is told to. */
+interface Place {
+  readonly lock: string;
+  readonly args: readonly string[];
+  readonly token?: string | undefined;
+}
+
+function placeOf(path: string, options: StartOptions): Place {
+  if ((options.transport ?? (process.platform === 'win32' ? 'tcp' : 'unix')) === 'unix') return { lock: `${path}.api.lock`, args: [] };
+  const file = options.tokenFile ?? `${path}.token`;
   try {
-    const lock: unknown = JSON.parse(readFileSync(`${path}.api.lock`, 'utf8'));
-    return typeof lock === 'object' && lock !== null && 'socket' in lock && typeof lock.socket === 'string' && lock.socket !== '' ? lock.socket : undefined;
+    writeFileSync(file, `operator ${randomBytes(32).toString('hex')}\n`, { flag: 'wx', mode: 0o600 });
+  } catch (failure) {
+    if (!(failure instanceof Error && 'code' in failure && failure.code === 'EEXIST')) throw errorOf('usage', `tokenFile ${file}: ${String(failure)}`, { cause: failure });
+  }
+  return { lock: `${path}.http.lock`, args: ['--http', '127.0.0.1:0', '--token-file', file], token: tokenOf(file) };
+}
+
+/** Returns the token of the highest role in a file of tokens. */
+export function tokenOf(file: string): string {
+  const ranks = ['agent', 'host', 'operator'];
+  let best: [number, string] | undefined;
+  try {
+    for (const line of readFileSync(file, 'utf8').split('\n')) {
+      const [role = '', token] = line.trim().split(/\s+/);
+      const rank = ranks.indexOf(role);
+      if (token !== undefined && rank > (best?.[0] ?? -1)) best = [rank, token];
+    }
+  } catch (failure) {
+    throw errorOf('usage', `tokenFile ${file}: ${failure instanceof Error ? failure.message : String(failure)}`, { cause: failure });
+  }
+  if (best === undefined) throw errorOf('usage', `tokenFile ${file}: expected a line with a role and a token`);
+  return best[1];
+}
+
+/** Returns the address that the lock file of a server names, if the process that wrote it lives. */
+function announced(place: Place): Address | undefined {
+  try {
+    const lock: unknown = JSON.parse(readFileSync(place.lock, 'utf8'));
+    if (typeof lock !== 'object' || lock === null || !('socket' in lock) || !('pid' in lock) || typeof lock.socket !== 'string' || typeof lock.pid !== 'number') return undefined;
+    // The port of a server that ended may be another program's, which must not get the token.
+    if (place.token !== undefined) process.kill(lock.pid, 0);
+    return addressOf(lock.socket, place);
   } catch {
-    return undefined; // no server was started yet, or it writes the file at this moment
+    return undefined; // no server was started yet, or it writes the file at this moment, or it has ended
   }
 }
 
+function addressOf(where: string, place: Place): Address {
+  return where.startsWith('http:') ? { url: where, token: place.token } : { socket: where };
+}
+
 /** Reports whether a server accepts connections at a socket. */
-async function accepts(socket: string): Promise<boolean> {
+async function accepts(address: Address): Promise<boolean> {
   return await new Promise((done) => {
-    const c = connectTo(socket);
+    const url = address.url === undefined ? undefined : new URL(address.url);
+    const c = url === undefined ? connectTo(address.socket ?? '') : connectTo(Number(url.port), url.hostname);
     c.once('connect', () => (c.destroy(), done(true)));
     c.once('error', () => (c.destroy(), done(false)));
   });
@@ -90,7 +142,7 @@ async function accepts(socket: string): Promise<boolean> {
 const exitLocked = 5;
 
 interface Started {
-  readonly socket?: string | undefined;
+  readonly address?: Address | undefined;
   /** It may succeed soon: another process serves the database, or the new server was killed. */
   readonly again: boolean;
   readonly said: string;
@@ -100,13 +152,13 @@ interface Started {
  * Starts `dbctl serve` in a session of its own, so that it outlives this process, and reads the name of its socket from its first line.
  * Its standard error is a file, which is removed at once: a pipe that nobody reads any more would end the server.
  */
-async function start(path: string, options: StartOptions, until: number): Promise<Started> {
+async function start(path: string, options: StartOptions, place: Place, until: number): Promise<Started> {
   const binary = findBinary(options.binary);
   const dir = mkdtempSync(join(tmpdir(), 'ctxpage-'));
   const log = join(dir, 'stderr');
   const errors = openSync(log, 'w', 0o600);
   try {
-    const child = spawn(binary, ['serve', path, '--idle', options.idle ?? '60s', '--json', ...(options.args ?? [])], { detached: true, windowsHide: true, stdio: ['ignore', 'pipe', errors] });
+    const child = spawn(binary, ['serve', path, ...place.args, '--idle', options.idle ?? '60s', '--json', ...(options.args ?? [])], { detached: true, windowsHide: true, stdio: ['ignore', 'pipe', errors] });
     const out = child.stdout;
     if (out === null) throw errorOf('not_started', `${binary}: its output cannot be read`);
     return await new Promise<Started>((done, fail) => {
@@ -133,9 +185,9 @@ async function start(path: string, options: StartOptions, until: number): Promis
         if (!text.includes('\n')) return;
         child.removeAllListeners('close');
         settle();
-        const socket = socketOf(text.slice(0, text.indexOf('\n')));
-        if (socket === undefined) fail(errorOf('not_started', `dbctl serve ${path}: got ${JSON.stringify(text.slice(0, 80))}, expected its socket`));
-        else done({ socket, again: false, said: '' });
+        const where = whereOf(text.slice(0, text.indexOf('\n')));
+        if (where === undefined) fail(errorOf('not_started', `dbctl serve ${path}: got ${JSON.stringify(text.slice(0, 80))}, expected its socket`));
+        else done({ address: addressOf(where, place), again: false, said: '' });
       });
     });
   } finally {
@@ -144,10 +196,13 @@ async function start(path: string, options: StartOptions, until: number): Promis
   }
 }
 
-function socketOf(line: string): string | undefined {
+/** Returns the socket or the URL that the first line of a server names. */
+function whereOf(line: string): string | undefined {
   try {
     const first: unknown = JSON.parse(line);
-    return typeof first === 'object' && first !== null && 'socket' in first && typeof first.socket === 'string' ? first.socket : undefined;
+    if (typeof first !== 'object' || first === null) return undefined;
+    if ('url' in first && typeof first.url === 'string') return first.url;
+    return 'socket' in first && typeof first.socket === 'string' ? first.socket : undefined;
   } catch {
     return undefined;
   }

@@ -1,4 +1,4 @@
-import type { Appended, Page, Pass, Pinned, SessionAppendInput, SessionLimitInput, SessionPassInput, TurnInput, Undone, WindowState } from './schema.js';
+import type { Appended, Page, Pass, Pinned, SessionAppendInput, SessionLimitInput, SessionPassInput, Truncated, TruncateInput, TurnInput, Undone, WindowState } from './schema.js';
 import type { GatedScope } from './scope.js';
 import type { CallOptions } from './transport.js';
 import { ulid } from './ulid.js';
@@ -17,10 +17,13 @@ export class SessionReader {
     return await this.scope.call('session/recall', { session: this.id, id }, options);
   }
 
-  /** Lists the turns in full, in order. */
-  async *history(options: CallOptions & { readonly from?: number | undefined } = {}): AsyncGenerator<Page, void, undefined> {
+  /** Lists the turns in full, in order: all of them, those from a number on, or the last ones. */
+  async *history(options: CallOptions & { readonly from?: number | undefined; readonly last?: number | undefined } = {}): AsyncGenerator<Page, void, undefined> {
+    const { last } = options;
+    if (last === 0) return;
     for (let from = options.from; ; ) {
-      const { turns, next } = await this.scope.call('session/history', { session: this.id, from, limit: 1000 }, { signal: options.signal, timeout: options.timeout });
+      const ask = last === undefined ? { from, limit: 1000 } : { from, last };
+      const { turns, next } = await this.scope.call('session/history', { session: this.id, ...ask }, { signal: options.signal, timeout: options.timeout });
       yield* turns;
       if (next === undefined || next === 0) return;
       from = next;
@@ -30,14 +33,20 @@ export class SessionReader {
 
 /** A conversation as its host holds it. */
 export class Session extends SessionReader {
-  /**
-   * Appends turns, in one transaction, and returns their references. A turn without an id gets one, so that a repeated call appends
-   * nothing twice.
-   */
-  async append(turns: TurnInput | readonly TurnInput[], options: CallOptions & Pick<SessionAppendInput, 'dry_run'> = {}): Promise<Appended> {
+  /** Appends turns, in one transaction, and returns their references. */
+  async append(turns: TurnInput | readonly TurnInput[], options: CallOptions & Pick<SessionAppendInput, 'batch' | 'dry_run'> = {}): Promise<Appended> {
+    const { signal, timeout, dry_run, batch } = options;
     const list = Array.isArray(turns) ? (turns as readonly TurnInput[]) : [turns as TurnInput];
-    const named = list.map((turn) => ({ ...turn, id: turn.id ?? `turn-${ulid()}` }));
-    return await this.scope.call('session/append', { session: this.id, turns: named, dry_run: options.dry_run }, { signal: options.signal, timeout: options.timeout });
+    return await this.scope.call('session/append', { session: this.id, turns: list, dry_run, batch: dry_run === true ? batch : (batch ?? ulid()) }, { signal, timeout });
+  }
+
+  /**
+   * Deletes the turns with a number above after, 0: all, in one transaction. With `last` it throws a ConflictError unless that turn is
+   * still the newest, so several callers that take the newest turn take each turn once.
+   */
+  async truncate(after: number, options: CallOptions & Pick<TruncateInput, 'batch' | 'last'> = {}): Promise<Truncated> {
+    const { signal, timeout, last, batch } = options;
+    return await this.scope.call('session/truncate', { session: this.id, after, last, batch: batch ?? ulid() }, { signal, timeout });
   }
 
   /** Sets the size of the window in tokens; 0 removes the limit. */

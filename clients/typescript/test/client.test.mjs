@@ -156,6 +156,12 @@ test('a conversation: append, window, pass, undo, pin, recall, history', async (
   assert.equal((await chat.recall('mine')).text, 'thanks');
   assert.deepEqual(await collect(scope.sessions()), ['chat-1']);
   assert.equal((await chat.append({ role: 'user', text: 'x' }, { dry_run: true })).dry_run, true);
+  assert.deepEqual((await collect(chat.history({ last: 2 }))).map((turn) => turn.text), ['Up to $500.', 'thanks']);
+  await assert.rejects(chat.truncate(2, { last: 'another' }), ctxpage.ConflictError);
+  assert.equal((await chat.truncate(2, { last: 'mine' })).deleted.length, 1);
+  assert.equal((await collect(chat.history())).length, 2);
+  await chat.truncate(0);
+  assert.deepEqual(await collect(chat.history()), []);
   await db.close();
 });
 
@@ -234,6 +240,67 @@ test('over a loopback address with a token file', async (t) => {
   await assert.rejects(connect(url, { token: 'wrongwrongwrongwrong' }), (e) => e.code === 'unauthorized');
   await ended(child.pid, 'SIGTERM');
   await assert.rejects(connect(url), (e) => e instanceof ctxpage.UnavailableError);
+});
+
+test('open over a loopback address: two processes, a killed server', async (t) => {
+  const dir = workplace(t);
+  const path = join(dir, 'agent.ctx');
+  const db = await open(path, { transport: 'tcp' });
+  await db.scope('acme').put({ id: 'a', text: 'one' });
+  assert.equal(statSync(`${path}.token`).mode & 0o077, 0);
+  const again = await open(path, { transport: 'tcp' });
+  assert.equal((await again.scope('acme').get('a')).text, 'one');
+  assert.equal(serversOf(dir).length, 1);
+  for (const pid of serversOf(dir)) await ended(pid, 'SIGKILL');
+  await again.scope('acme').put({ id: 'b', text: 'two' });
+  assert.equal((await db.scope('acme').get('b')).text, 'two');
+  await db.close();
+  await again.close();
+});
+
+test('the operator: scopes, stats, health, export, import, backup, retention, quota, erase', async (t) => {
+  const dir = workplace(t);
+  const db = await open(join(dir, 'agent.ctx'));
+  const scope = db.scope('acme/support', { actor: 'host' });
+  await scope.put([{ id: 'policy', text: 'Refunds up to $400.' }, { id: 'ada', text: 'Ada lives in Paris.', subject: 'ada' }]);
+  const operator = db.operator('acme', { actor: 'jane' });
+  assert.deepEqual(await collect(operator.scopes({ prefix: 'acme', depth: 1 })), [{ name: 'acme', artefacts: 2 }]);
+  assert.equal((await operator.stats()).path, join(dir, 'agent.ctx'));
+  assert.ok((await operator.health({ examples: 1 })).findings.length >= 0);
+  const lines = await collect(operator.export());
+  assert.ok(lines.length > 2);
+  const report = await operator.import({ lines: lines.map((l) => JSON.stringify(l)).join('\n') + '\n', dry_run: true });
+  assert.equal(report.versions.new, 0);
+  assert.ok((await operator.backup(join(dir, 'copy.ctx'))).head);
+  assert.equal((await operator.setRetention({ kinds: { tool: '30d' } })).policy.kinds.tool, '30d');
+  assert.equal((await operator.retention()).policies.length, 1);
+  assert.deepEqual((await operator.runRetention({ dry_run: true })).items, []);
+  await operator.setQuota({ bytes: 200 });
+  await assert.rejects(scope.put({ id: 'large', text: 'x'.repeat(1000) }), ctxpage.QuotaError);
+  assert.equal((await operator.quotas())[0].quota.bytes, 200);
+  await db.scope('acme/support').gated('model').put({ id: 'guess', text: 'x' }).catch(() => undefined);
+  assert.equal((await operator.approveAll({ dry_run: true, actor: 'nobody' })).batches.length, 0);
+  const { receipt, report: erased } = await operator.erase({ subject: 'ada', reason: 'asked for' });
+  assert.ok(receipt);
+  assert.equal((await operator.erasures()).length, 1);
+  assert.ok((await operator.receipt(erased.done.trace)).receipt);
+  await assert.rejects(scope.get('ada'), ctxpage.NotFoundError);
+  await assert.rejects(operator.embed({ dry_run: true }), /embedder/);
+  await assert.rejects(db.scope('acme').call('stats', {}), ctxpage.DeniedError);
+  await db.close();
+});
+
+test('what differs between two contexts', async (t) => {
+  const db = await open(join(workplace(t), 'agent.ctx'));
+  const scope = db.scope('acme');
+  await scope.put([{ id: 'refund', text: 'Refunds up to $400.' }, { id: 'old', text: 'Old refund rules.' }]);
+  const before = await scope.assemble('refund', { budget: 1000 });
+  await scope.put([{ id: 'refund', text: 'Refunds up to $500.' }, { id: 'new', text: 'New refund rules.' }]);
+  await scope.delete('old');
+  const diff = await scope.diff(before, await scope.assemble('refund', { budget: 1000 }));
+  assert.deepEqual([diff.added, diff.removed, diff.same], [['acme:new#1@1'], ['acme:old#1@1'], 0]);
+  assert.deepEqual(diff.changed.map((c) => [c.from, c.to]), [['acme:refund#1@1', 'acme:refund#1@2']]);
+  await db.close();
 });
 
 test('what open says when it cannot', async (t) => {
