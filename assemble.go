@@ -98,6 +98,11 @@ func (s *Scope) takeTrace(ctx context.Context, trace string) (release func(), er
 
 // assemble runs the stages for one question.
 func (s *Scope) assemble(ctx context.Context, q Query, tx *Txn) (*Assembly, error) {
+	if q.Dry {
+		looking := *s
+		looking.view = s.view.Looking()
+		s = &looking
+	}
 	if s.err != nil {
 		return nil, s.err
 	}

@@ -159,11 +159,11 @@ func (a *assembling) dropSummaries(ctx context.Context) error {
 }
 
 // summarise requests summaries for the pages that are about to be cut, and stores them. Up to eight requests run at
-// once, each under SummarizeTimeout. A read-only database and an assembly of the past request none, because they could
-// not store the result. A page whose summary would fall below the floor of the query gets none either.
+// once, each under SummarizeTimeout. A read-only database, an assembly of the past and a dry one request none, because they
+// could not store the result. A page whose summary would fall below the floor of the query gets none either.
 func (a *assembling) summarise(ctx context.Context, res triage.Result, at []int) {
 	by := a.s.db.opts.Summarizer
-	if by == nil || a.s.db.opts.ReadOnly || a.q.AsOf != 0 {
+	if by == nil || a.s.db.opts.ReadOnly || a.q.AsOf != 0 || a.q.Dry {
 		return
 	}
 	var asked []*item

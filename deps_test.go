@@ -61,10 +61,11 @@ var importMap = map[string]string{
 
 	"embed":            "internal/deadline",
 	"serve":            ". directive internal/filestore internal/view manifest internal/remote render session store token/bpe internal/triage internal/listing ops internal/portable",
+	"ui":               ". internal/view manifest ops render session store token",
 	"internal/view":    ". store internal/triage ops",
 	"httpsource":       "internal/deadline store",
 	"cmd/dbctl":        "internal/dbctl",
-	"internal/dbctl":   ". directive embed internal/filestore internal/eraseplan internal/freshness internal/handoff internal/view internal/mcpserver manifest internal/remote render session store token token/bpe internal/triage internal/portable internal/foreign serve embed/static internal/deadline internal/listing internal/archive ops internal/format compat/commands compat/contexty",
+	"internal/dbctl":   ". directive embed internal/filestore internal/eraseplan internal/freshness internal/handoff internal/view internal/mcpserver manifest internal/remote render session store token token/bpe internal/triage internal/portable internal/foreign serve embed/static internal/deadline internal/listing internal/archive ops internal/format compat/commands compat/contexty ui",
 	"internal/foreign": ". internal/portable render store internal/listing",
 	"embed/static":     "",
 	"bench":            "",
@@ -245,7 +246,7 @@ func TestLibraryStaysSmall(t *testing.T) {
 	p := parseAll(t)
 	linked := reaches(".")
 	for dir := range p.code {
-		if dir == "httpsource" || dir == "serve" || dir == "embed" || dir == "storetest" || path.Dir(dir) == "internal" && !linked[dir] || strings.HasPrefix(dir, "examples") || strings.HasPrefix(dir, "bench") {
+		if dir == "httpsource" || dir == "serve" || dir == "ui" || dir == "embed" || dir == "storetest" || path.Dir(dir) == "internal" && !linked[dir] || strings.HasPrefix(dir, "examples") || strings.HasPrefix(dir, "bench") {
 			continue
 		}
 		for _, name := range imports(p.code[dir]) {

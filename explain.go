@@ -10,6 +10,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/internal/rendering"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/render"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -43,6 +44,10 @@ type Replay struct {
 	Same bool `json:"same"`
 	// Missing names pages that gc dropped; without them the replay is not whole.
 	Missing []string `json:"missing,omitempty"`
+	// Blocks are the pages of the context and Messages is the same context as messages, as Assembly has them. They are empty
+	// if a page is missing.
+	Blocks   []Block          `json:"-"`
+	Messages []render.Message `json:"-"`
 }
 
 // Replay renders a past assembly again. It calls no source and no counter. Like every read it leaves a manifest: a
@@ -103,10 +108,14 @@ func (s *Scope) replay(ctx context.Context, leaf *manifest.Record) (*Replay, err
 
 // rendered renders an assembly again.
 func (db *DB) rendered(ctx context.Context, leaf *manifest.Record) (*Replay, error) {
-	var err error
-	out := &Replay{Trace: leaf.Trace}
 	past := rendering.Replayer{Store: db.store, File: db.path, Fence: db.fence, Digest: func(text []byte) []byte { return db.keyed("rendered", text) }}
-	out.Text, out.Same, out.Missing, err = past.Replay(ctx, leaf)
+	r, err := past.Replay(ctx, leaf)
+	out := &Replay{Trace: leaf.Trace, Text: r.Text, Same: r.Same, Missing: r.Missing, Messages: r.Messages}
+	for i := range r.Shown {
+		b, p := blockOf(&r.Shown[i]), &leaf.Pages[i]
+		b.Num, b.Tokens, b.Score = p.Num, p.Tokens, p.Score.Float()
+		out.Blocks = append(out.Blocks, b)
+	}
 	return out, err
 }
 

@@ -2,6 +2,7 @@ package ctxpage_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"reflect"
@@ -398,5 +399,89 @@ func TestWhyNamesWhatItMeans(t *testing.T) {
 	}
 	for _, ref := range []Ref{{ID: "none", Page: 1}, {Scope: "globex", ID: "new", Page: 9}} {
 		require.Contains(t, told(ref), "had no such artefact in sight")
+	}
+}
+
+// A dry question fetches nothing and stores nothing but its manifest, which says that it was one.
+func TestDryQuestionWritesNothing(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "doc.md")
+	writeFile(t, file, "refunds take 14 days")
+	shortens := &countingSummarizer{}
+	db := open(t, Options{FileRoots: []string{filepath.Dir(file)}, Summarizer: shortens, NoWatch: true})
+	s := db.Scope("acme")
+	put(t, s, Artefact{ID: "doc", Source: "file:" + file})
+	put(t, s, Artefact{ID: "long", Text: words(1, 400) + " refunds"})
+	writeFile(t, file, "refunds take 30 days, so the source has changed")
+	before := must(db.Stats(ctx))(t).LSN
+	a := assemble(t, s, Query{Text: "refunds", Budget: 300, Dry: true})
+	require.Equal(t, "dry", a.Manifest.Action)
+	require.NotEmpty(t, left(a, "doc"), "its source changed, and is not fetched")
+	require.Equal(t, before, must(db.Stats(ctx))(t).LSN)
+	require.Zero(t, shortens.calls)
+	a = assemble(t, s, Query{Text: "refunds", Budget: 300})
+	require.Contains(t, a.Text(), "30 days", "control")
+	require.Empty(t, a.Manifest.Action)
+	require.Positive(t, shortens.calls, "control")
+}
+
+type countingSummarizer struct{ calls int }
+
+func (*countingSummarizer) Name() string { return "counting" }
+func (c *countingSummarizer) Summarize(context.Context, string, int) (string, error) {
+	c.calls++
+	return "", errors.New("none")
+}
+
+// A question by words alone does not ask the embedder.
+func TestWordsOnlyAsksNoEmbedder(t *testing.T) {
+	db := open(t, Options{Embedder: failing{}, NoWatch: true})
+	s := db.Scope("acme")
+	put(t, s, Artefact{ID: "a", Text: "refunds take 14 days"})
+	require.NotEmpty(t, assemble(t, s, Query{Text: "refunds"}).Degraded, "control")
+	a := assemble(t, s, Query{Text: "refunds", WordsOnly: true})
+	require.Empty(t, a.Degraded)
+	require.Equal(t, []string{"a"}, ids(a))
+}
+
+type failing struct{}
+
+func (failing) Model() string { return "failing" }
+func (failing) Embed(context.Context, []string) ([][]float32, error) {
+	return nil, errors.New("no model")
+}
+
+// A replay has the blocks and the messages that the assembly had.
+func TestReplayHasBlocksAndMessages(t *testing.T) {
+	db := open(t, Options{NoWatch: true})
+	s := db.Scope("acme", WithActor("bot"))
+	put(t, s, Artefact{ID: "rules", Kind: store.KindSystem, Text: "Be brief."})
+	put(t, s, Artefact{ID: "pinned", Text: "The desk is open.", Pinned: true})
+	put(t, s, Artefact{ID: "policy", Text: "Refunds take 14 days. " + words(3, 700)})
+	must(s.Session("chat").Append(ctx, Turn{Role: "user", Text: "how long do refunds take?"}))(t)
+	a := assemble(t, s, Query{Text: "refunds", Budget: 900, Session: "chat"})
+	r := must(s.Replay(ctx, a.Trace))(t)
+	require.True(t, r.Same)
+	require.Equal(t, a.Messages(), r.Messages)
+	require.Len(t, r.Blocks, len(a.Blocks))
+	for i, b := range a.Blocks {
+		require.InDelta(t, min(b.Score, 1), r.Blocks[i].Score, 1.0/65535)
+		b.Score = r.Blocks[i].Score
+		require.Equal(t, b, r.Blocks[i])
+	}
+}
+
+// Who looks at a held batch is named in the manifest.
+func TestReviewNamesWhoLooks(t *testing.T) {
+	db := open(t, Options{})
+	s := db.Scope("acme")
+	tx := begin(t, s)
+	require.NoError(t, tx.Put(ctx, Artefact{ID: "a", Text: "x"}))
+	require.ErrorIs(t, tx.Commit(ctx, Verdict{}), store.ErrHeld)
+	for who, review := range map[string]*Review{"operator": db.Review(), "ann": db.Review(WithActor("ann"))} {
+		must(review.Show(ctx, tx.ID()))(t)
+		size := must(db.Manifests().Size(ctx))(t)
+		leaf := must(db.Manifests().Leaf(ctx, size-1))(t)
+		require.Equal(t, manifest.TypeRecall, leaf.Type)
+		require.Equal(t, who, leaf.Actor)
 	}
 }

@@ -199,7 +199,7 @@ func (it *item) block(text string) Block {
 	h := it.head
 	return Block{
 		Ref: it.ref(), Pages: len(h.Rows), Num: it.cand.Key.Num, Form: it.form, Tokens: it.tokens, Score: it.scored.score, Text: text, Stale: it.stale,
-		Kind: h.Kind, Provenance: h.Provenance, Role: h.Role, Name: h.Name, Source: h.Artefact.Source, AsOf: h.CurrentAsOf, Meta: maps.Clone(h.Meta),
+		Kind: h.Kind, Provenance: h.Provenance, Pinned: h.Pinned, Role: h.Role, Name: h.Name, Source: h.Artefact.Source, AsOf: h.CurrentAsOf, Meta: maps.Clone(h.Meta),
 	}
 }
 

@@ -118,15 +118,19 @@ func (s *Scope) shown(ctx context.Context, trace string) (out []Block, err error
 			return nil, err
 		}
 		for i := range pages {
-			p := &pages[i]
-			h := p.Head
-			out = append(out, Block{
-				Ref: h.PageRef(p.Page), Pages: len(h.Rows), Form: p.Form, Text: p.Text, Stale: p.Stale, Kind: h.Kind, Provenance: h.Provenance,
-				Role: h.Role, Name: h.Name, Source: h.Artefact.Source, AsOf: h.CurrentAsOf, Meta: h.Meta,
-			})
+			out = append(out, blockOf(&pages[i]))
 		}
 	}
 	return out, nil
+}
+
+// blockOf is a page of a past context, without what only its leaf has: number, tokens and score.
+func blockOf(p *rendering.Page) Block {
+	h := p.Head
+	return Block{
+		Ref: h.PageRef(p.Page), Pages: len(h.Rows), Form: p.Form, Text: p.Text, Stale: p.Stale, Kind: h.Kind, Provenance: h.Provenance, Pinned: h.Pinned,
+		Role: h.Role, Name: h.Name, Source: h.Artefact.Source, AsOf: h.CurrentAsOf, Meta: h.Meta,
+	}
 }
 
 // readSet returns the leaves whose pages the context of a trace was made of: the leaves of the trace itself, and, if drafts

@@ -90,6 +90,11 @@ type Query struct {
 	ContentsOnly bool
 	// Counter counts this context, in place of Options.Counter; nil: that one. Budget and Reserve are in its tokens.
 	Counter token.Counter
+	// WordsOnly leaves Options.Embedder out of this question.
+	WordsOnly bool
+	// Dry tries a question. Nothing is fetched or stored but the manifest, whose Action is then "dry"; a page whose source
+	// changed is left out.
+	Dry bool
 	// Trace names the assembly in the manifest: a ULID that names nothing there yet; "": a new one.
 	Trace string
 
@@ -179,6 +184,7 @@ type Block struct {
 
 	Kind       store.Kind        `json:"kind"`
 	Provenance store.Provenance  `json:"provenance"`
+	Pinned     bool              `json:"pinned,omitempty"`
 	Role       string            `json:"role,omitempty"`
 	Name       string            `json:"name,omitempty"`
 	Source     string            `json:"source,omitempty"`

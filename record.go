@@ -35,6 +35,9 @@ func (a *assembling) record(ctx context.Context) error {
 		Rendered: a.s.db.keyed("rendered", a.scratch.text), ServeStale: q.ServeStale,
 		Embedder: a.embedder, Note: a.note(), Filter: q.Filter.JSON(),
 	}
+	if q.Dry {
+		leaf.Action = "dry"
+	}
 	a.s.db.ask(leaf, q.Text)
 	if a.tx != nil && a.tx.trace != q.Trace {
 		leaf.Parent = a.tx.trace

@@ -28,10 +28,20 @@ import (
 // Deciding twice returns the first decision.
 
 // Review is the operator's view of the batches that the gate held.
-type Review struct{ db *DB }
+type Review struct {
+	db    *DB
+	actor string // in the manifests of Show
+}
 
-// Review returns access to held batches.
-func (db *DB) Review() *Review { return &Review{db} }
+// Review returns access to held batches. WithActor names who looks at them, for the manifest; without it that is the
+// operator. Other options do not apply.
+func (db *DB) Review(opts ...ScopeOption) *Review {
+	o := scopeOptions{actor: store.OperatorScope}
+	for _, opt := range opts {
+		opt(&o)
+	}
+	return &Review{db, o.actor}
+}
 
 // Held is a batch that waits for review, or was reviewed.
 type Held struct {
@@ -174,7 +184,7 @@ func heldOf(h *store.HeldBatch, texts bool) Held {
 
 // Show returns one held batch, with the texts of its drafts and what has changed around it since. It judges nothing:
 // Approve finds conflicts and staleness again, in the same step that commits. It leaves a manifest: a recall by the
-// operator in the scope of the batch, whose Parent is the batch.
+// operator, or by WithActor, in the scope of the batch, whose Parent is the batch.
 func (r *Review) Show(ctx context.Context, id string) (*Held, error) {
 	h, err := r.load(ctx, id)
 	if err != nil {
@@ -185,7 +195,7 @@ func (r *Review) Show(ctx context.Context, id string) (*Held, error) {
 	for i := range out.Writes {
 		leaf.Tokens += out.Writes[i].Tokens
 	}
-	if err := r.db.Scope(out.Scope, WithActor(store.OperatorScope)).emit(ctx, leaf); err != nil {
+	if err := r.db.Scope(out.Scope, WithActor(r.actor)).emit(ctx, leaf); err != nil {
 		return nil, err
 	}
 	if h.Decided != "" {

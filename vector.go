@@ -35,7 +35,7 @@ const (
 // near lets the store propose the pages nearest to the question beside those that words find. The error is the error of the
 // caller's context; a failing embedder is no error.
 func (a *assembling) near(ctx context.Context, q *store.CandidateQuery, preset triage.Preset) error {
-	if a.s.db.opts.Embedder == nil || len(a.q.Vector) == 0 && strings.TrimSpace(a.q.Text) == "" {
+	if a.s.db.opts.Embedder == nil || a.q.WordsOnly || len(a.q.Vector) == 0 && strings.TrimSpace(a.q.Text) == "" {
 		return nil
 	}
 	limited, cancel := context.WithTimeout(ctx, a.s.db.opts.EmbedTimeout)

@@ -4,7 +4,10 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
+	"io"
 	"net/http"
+	"net/http/cookiejar"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -134,6 +137,7 @@ func TestVerbsOnAServer(t *testing.T) {
 	}
 	d.pipes()
 	d.follows(trace)
+	d.shows(trace)
 	d.servesJSON()
 	d.servesMCP()
 	elsewhere := []string{"budget", "completion", "demo", "help", "version"} // they take no database
@@ -205,6 +209,23 @@ func (d *tool) servesJSON() {
 		require.Contains(d.t, string(out), "Parcels are blue")
 	}
 	d.ok("stop @ --wait 1m")
+	require.NoError(d.t, srv.Wait())
+}
+
+// shows opens the inspector, and a context in it.
+func (d *tool) shows(trace string) {
+	srv, link := d.started("ui @")
+	jar, err := cookiejar.New(nil)
+	require.NoError(d.t, err)
+	browser := &http.Client{Jar: jar}
+	for _, at := range []string{link, link[:strings.Index(link, "/enter")] + "/context?trace=" + trace} {
+		res, err := browser.Get(at)
+		require.NoError(d.t, err)
+		body, err := io.ReadAll(res.Body)
+		require.NoError(d.t, errors.Join(err, res.Body.Close()))
+		require.Equal(d.t, http.StatusOK, res.StatusCode, string(body))
+	}
+	require.NoError(d.t, srv.Process.Signal(os.Interrupt))
 	require.NoError(d.t, srv.Wait())
 }
 

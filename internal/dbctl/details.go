@@ -262,6 +262,13 @@ While serve owns the files it makes room in every conversation that has a window
 It ends on Ctrl-C, by dbctl stop, by POST /v1/stop of an operator, and as --idle, --parent and --stdin say.
 
 Example: dbctl serve agent.ctx --idle 30m`,
+	"ui": `Serves pages at 127.0.0.1 until Ctrl-C and prints a link that works once. They show what the model saw in each context, what was left out and why, what changed since the context before, versions and sources of pages, how full the window of a session was, held batches, and the state of the database; they follow what happens.
+
+Without --write the pages change nothing but the audit: what shows text of pages leaves a manifest by the actor ui. Sources are compared and never fetched. With --read-only not even a manifest is left.
+
+If an agent has the database open, ui asks it, as every verb does. If not, ui owns the files, and agents that start later ask ui; only with --write it then makes room in conversations that have a window.
+
+Example: dbctl ui agent.ctx --open`,
 	"stop": `Asks the process that serves a database to end, and waits up to --wait for that. A process that serves the database beside its own work, such as an agent, refuses: end it where it runs. If no process has the database open, it does nothing and succeeds.
 
 Example: dbctl stop agent.ctx --wait 10s`,

@@ -98,6 +98,7 @@ type cli struct {
 	Watch   watchCmd   `cmd:"" help:"Keep headroom in a session's window, or show what that would do."`
 	MCP     mcpCmd     `cmd:"" name:"mcp" help:"Serve a scope to an MCP client."`
 	Serve   serveCmd   `cmd:"" help:"Serve a database to programs in any language: JSON over a unix socket or a loopback address."`
+	UI      uiCmd      `cmd:"" name:"ui" help:"Show a database in the browser: contexts, pages, sessions, held batches."`
 	Stop    stopCmd    `cmd:"" help:"End a dbctl serve that has a database open."`
 	Setup   setupCmd   `cmd:"" help:"Put a memory to use in an agent host: MCP server, hooks and skill."`
 	Hook    hookCmd    `cmd:"" help:"Append what an agent host's hook reports to a conversation."`

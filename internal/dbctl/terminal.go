@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"golang.org/x/term"
@@ -17,34 +16,17 @@ import (
 // What is stored was written by others, and must not act on the terminal of who looks at it: every byte that goes to a
 // terminal passes a guard, whatever verb it comes from. Tables are made fit for any reader.
 
-// steers reports whether a terminal may act on a rune instead of showing it, or turn round the order of those beside it.
-func steers(r rune) bool {
-	return unicode.IsControl(r) || unicode.In(r, unicode.Bidi_Control, unicode.Zl, unicode.Zp)
-}
-
-// hidden reports whether a rune leaves no trace on the screen: zero-width ones, tags, fillers, variation selectors. Two names
-// that look alike may differ by them, and a text may carry words that only a model reads.
-func hidden(r rune) bool {
-	return r >= 0x80 && !unicode.Is(unicode.Prepended_Concatenation_Mark, r) &&
-		unicode.In(r, unicode.Cf, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
-}
-
-// shapes are the hidden runes that scripts and emoji are written with.
-func shapes(r rune) bool {
-	return r == '\u200c' || r == '\u200d' || r >= '\ufe00' && r <= '\ufe0f'
-}
-
 // line makes text fit for a cell: what steers becomes a space, and what is hidden is shown by its number.
 func line(s string) string {
-	if strings.IndexFunc(s, func(r rune) bool { return steers(r) || hidden(r) }) < 0 {
+	if strings.IndexFunc(s, func(r rune) bool { return view.Steers(r) || view.Hidden(r) }) < 0 {
 		return s
 	}
 	var b strings.Builder
 	for _, r := range s {
 		switch {
-		case steers(r):
+		case view.Steers(r):
 			b.WriteByte(' ')
-		case hidden(r):
+		case view.Hidden(r):
 			fmt.Fprintf(&b, "<U+%04X>", r)
 		default:
 			b.WriteRune(r)
@@ -63,7 +45,7 @@ func printable(w io.Writer, s string) string {
 
 func shown(s string) string {
 	return strings.Map(func(r rune) rune {
-		if r != '\n' && r != '\t' && (steers(r) || hidden(r) && !shapes(r)) {
+		if r != '\n' && r != '\t' && (view.Steers(r) || view.Hidden(r) && !view.Shapes(r)) {
 			return '�'
 		}
 		return r
@@ -72,7 +54,7 @@ func shown(s string) string {
 
 // escaped is JSON with every rune that steers or hides written by its number.
 func escaped(s string) string {
-	return view.EscapeJSON(s, func(r rune) bool { return r != '\n' && r != '\t' && (steers(r) || hidden(r)) })
+	return view.EscapeJSON(s, func(r rune) bool { return r != '\n' && r != '\t' && (view.Steers(r) || view.Hidden(r)) })
 }
 
 // escapedFor is escaped for a terminal, and JSON byte for byte elsewhere.

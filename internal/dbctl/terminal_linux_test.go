@@ -60,7 +60,7 @@ func TestNothingStoredSteersATerminal(t *testing.T) {
 			out := onTerminal(t, append(args, more...)...)
 			require.NotEmpty(t, out, args)
 			for _, r := range out {
-				require.False(t, r != '\n' && r != '\t' && (steers(r) || hidden(r)), "%v: %U in %q", args, r, out)
+				require.False(t, r != '\n' && r != '\t' && (view.Steers(r) || view.Hidden(r)), "%v: %U in %q", args, r, out)
 			}
 		}
 	}

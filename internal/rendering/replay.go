@@ -24,33 +24,35 @@ type Replayer struct {
 	Digest func(text []byte) []byte // as leaves keep it of a rendered context
 }
 
-// Replay renders a past context. The error matches ErrReplay when the bytes differ from what was recorded, and ErrGone
-// when gc took a page: then missing names those.
-func (a Replayer) Replay(ctx context.Context, leaf *manifest.Record) (text string, same bool, missing []string, err error) {
-	if leaf.Renderer != render.Version {
-		return "", false, nil, fmt.Errorf("%w: rendered by renderer %d, this program has renderer %d", ErrReplay, leaf.Renderer, render.Version)
-	}
-	pages, missing, err := a.pages(ctx, leaf)
-	if err != nil {
-		return "", false, missing, err
-	}
-	b := render.Text(nil, a.Fence+"/"+leaf.Scope, pages)
-	if !bytes.Equal(a.Digest(b), leaf.Rendered) {
-		return string(b), false, nil, fmt.Errorf("%w: the digest of %d bytes is not the recorded one", ErrReplay, len(b))
-	}
-	return string(b), true, nil, nil
+// Replayed is a past context, rendered again.
+type Replayed struct {
+	Text     string
+	Same     bool             // the bytes are the recorded ones
+	Missing  []string         // pages that gc dropped
+	Shown    []Page           // its pages, in the order of the leaf
+	Messages []render.Message // the same context as messages
 }
 
-// pages returns the pages of a past context as it was rendered.
-func (a Replayer) pages(ctx context.Context, leaf *manifest.Record) (pages []render.Page, missing []string, err error) {
+// Replay renders a past context. The error matches ErrReplay when the bytes differ from what was recorded, and ErrGone
+// when gc took a page: then only Missing is set.
+func (a Replayer) Replay(ctx context.Context, leaf *manifest.Record) (out Replayed, err error) {
+	if leaf.Renderer != render.Version {
+		return out, fmt.Errorf("%w: rendered by renderer %d, this program has renderer %d", ErrReplay, leaf.Renderer, render.Version)
+	}
 	shown, missing, err := a.Shown(ctx, leaf)
 	if err != nil {
-		return nil, nil, err
+		return out, err
 	}
 	if len(missing) > 0 {
-		return nil, missing, fmt.Errorf("%w: %s", store.ErrGone, strings.Join(missing, "; "))
+		return Replayed{Missing: missing}, fmt.Errorf("%w: %s", store.ErrGone, strings.Join(missing, "; "))
 	}
-	return Pages(nil, shown, leaf.Session), nil, nil
+	seed, pages := a.Fence+"/"+leaf.Scope, Pages(nil, shown, leaf.Session)
+	b := render.Text(nil, seed, pages)
+	out = Replayed{Text: string(b), Same: bytes.Equal(a.Digest(b), leaf.Rendered), Shown: shown, Messages: render.Messages(seed, pages)}
+	if !out.Same {
+		return out, fmt.Errorf("%w: the digest of %d bytes is not the recorded one", ErrReplay, len(b))
+	}
+	return out, nil
 }
 
 // Shown returns the pages of a past context in the form that it showed, and says what is missing of them.
