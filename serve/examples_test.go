@@ -1,6 +1,8 @@
 package serve_test
 
 import (
+	"crypto/sha256"
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
@@ -35,4 +37,13 @@ func TestExamples(t *testing.T) {
 			require.Len(t, held, 1)
 		})
 	}
+}
+
+// The types of the TypeScript client are generated from the pinned schemas, and name the file that they were made from.
+func TestClientTypes(t *testing.T) {
+	schemas, err := os.ReadFile("testdata/schema.json")
+	require.NoError(t, err)
+	types, err := os.ReadFile("../clients/typescript/src/schema.ts")
+	require.NoError(t, err)
+	require.Contains(t, string(types), fmt.Sprintf("sha256 of the schema: %x\n", sha256.Sum256(schemas)), "the types are out of date: run node clients/typescript/scripts/generate.mjs")
 }

@@ -4,7 +4,7 @@ export * from './errors.js';
 export type * from './messages.js';
 export { Operator } from './operator.js';
 export type * from './schema.js';
-export { Assembly, GatedScope, Scope, type AssembleOptions, type Difference, type WriteOptions } from './scope.js';
+export { Assembly, GatedScope, Scope, type AssembleOptions, type WriteOptions } from './scope.js';
 export { findBinary, type StartOptions } from './server.js';
 export { Session, SessionReader } from './session.js';
 export { Transaction, type TransactionOptions } from './transaction.js';

@@ -1,8 +1,8 @@
 import { errorOf } from './errors.js';
 import type { Provider, Requests } from './messages.js';
 import type {
-  AssembleInput, AssembleResult, Block, Change, ChangesInput, Decision, DirectiveState, DirectivesStepInput, Explanation, GetInput, Leaf, ListInput, Page, RefreshInput, RefreshReport, Replayed, SearchInput,
-  SearchResult, ServedPage, Suggestion, VersionsInput, Write, Written,
+  AssembleInput, AssembleResult, Block, Change, ChangesInput, Decision, Difference, DirectiveState, DirectivesStepInput, Explanation, GetInput, Leaf, ListInput, Page, RefreshInput, RefreshReport, Replayed, SearchInput,
+  SearchResult, Suggestion, VersionsInput, Write, Written,
 } from './schema.js';
 import { Session, SessionReader } from './session.js';
 import { Transaction, type TransactionOptions } from './transaction.js';
@@ -187,10 +187,9 @@ export class GatedScope {
     return await this.call('replay', { trace: traceOf(context) }, options);
   }
 
-  /** Compares the pages of two past contexts. */
-  async diff(from: { readonly trace: string } | string, to: { readonly trace: string } | string, options?: CallOptions): Promise<Difference> {
-    const [a, b] = await Promise.all([from, to].map(async (context) => pagesOf(await this.manifest(context, options))));
-    return compare(a ?? new Map(), b ?? new Map());
+  /** Compares two past contexts: their settings, and the pages that one alone has or shows in another form. */
+  async diff(a: { readonly trace: string } | string, b: { readonly trace: string } | string, options?: CallOptions): Promise<Difference> {
+    return await this.call('diff', { a: traceOf(a), b: traceOf(b) }, options);
   }
 
   /** Returns the audit leaves of a trace: what a context showed, and how its transactions ended. */
@@ -222,8 +221,8 @@ export class Scope extends GatedScope {
     return await this.call('directives/step', { ...rest, input }, how, rest.dry_run === true);
   }
 
-  /** Validates the directive that a preprocessor read in a message of the user. Changes nothing. */
-  async suggest(message: string, draft: string, options?: CallOptions): Promise<Suggestion> {
+  /** Validates the directive that a preprocessor read in a message of the user; without one, suggests a premise. Changes nothing. */
+  async suggest(message: string, draft?: string, options?: CallOptions): Promise<Suggestion> {
     return await this.call('directives/suggest', { message, draft }, options);
   }
 
@@ -236,34 +235,4 @@ export class Scope extends GatedScope {
 
 export function traceOf(context: { readonly trace: string } | string): string {
   return typeof context === 'string' ? context : context.trace;
-}
-
-/** What differs between two contexts. A reference names a page with its version. */
-export interface Difference {
-  /** Pages that only the second context shows. */
-  added: string[];
-  /** Pages that only the first context shows. */
-  removed: string[];
-  /** Pages that both show, in another version or form. */
-  changed: { from: string; to: string; fromForm: string; toForm: string }[];
-  /** How many pages are the same in both. */
-  same: number;
-}
-
-/** Returns the pages of a context by their references without the version. */
-function pagesOf(leaves: readonly Leaf[]): Map<string, ServedPage> {
-  const served = leaves.find((l) => l.type === 'assemble')?.pages ?? [];
-  return new Map(served.map((p) => [p.ref.slice(0, p.ref.lastIndexOf('@')), p]));
-}
-
-function compare(a: ReadonlyMap<string, ServedPage>, b: ReadonlyMap<string, ServedPage>): Difference {
-  const out: Difference = { added: [], removed: [], changed: [], same: 0 };
-  for (const [name, p] of a) {
-    const q = b.get(name);
-    if (q === undefined) out.removed.push(p.ref);
-    else if (q.ref === p.ref && q.form === p.form) out.same++;
-    else out.changed.push({ from: p.ref, to: q.ref, fromForm: p.form, toForm: q.form });
-  }
-  for (const [name, q] of b) if (!a.has(name)) out.added.push(q.ref);
-  return out;
 }

@@ -127,10 +127,7 @@ export class Transport {
   async #once(caller: Caller | undefined, name: CallName, input: unknown, options: CallOptions, repeat: boolean): Promise<Answer> {
     const { response, end } = await this.#send(caller, name, input, options, repeat);
     try {
-      const parts: Buffer[] = [];
-      for await (const part of response as AsyncIterable<Buffer>) parts.push(part);
-      if (!response.complete) throw new Error('the answer was cut off');
-      return { status: response.statusCode ?? 0, text: Buffer.concat(parts).toString('utf8') };
+      return { status: response.statusCode ?? 0, text: await textOf(response) };
     } catch (failure) {
       options.signal?.throwIfAborted();
       throw failure instanceof CtxpageError ? failure : new ConnectionFailure(true, failure);
@@ -197,6 +194,17 @@ export class Transport {
       .finally(() => (this.#locating = undefined));
     return await abortable(this.#locating, signal);
   }
+}
+
+/** Reads an answer whole. It uses events: an iterator costs a quarter of the call. */
+async function textOf(response: IncomingMessage): Promise<string> {
+  return await new Promise((resolve, reject) => {
+    const parts: Buffer[] = [];
+    response.on('data', (part: Buffer) => parts.push(part));
+    response.once('end', () => (response.complete ? resolve(Buffer.concat(parts).toString('utf8')) : reject(new Error('the answer was cut off'))));
+    response.once('error', reject);
+    response.once('aborted', () => reject(new Error('the answer was cut off')));
+  });
 }
 
 const lostAddresses = new WeakMap<Transport, Address>();
