@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -24,6 +25,7 @@ import (
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/token"
+	"github.com/ctxpage/ctxpage/token/bpe"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
@@ -54,7 +56,7 @@ func TestBudgetIsNeverExceeded(t *testing.T) {
 		if rapid.Bool().Draw(rt, "summarizer") {
 			by = &head{words: rapid.IntRange(0, 200).Draw(rt, "summary")}
 		}
-		count := rapid.SampledFrom([]token.Counter{token.Default(), bytesCounter{}, byRune{}, superadditive{}, growing{}, lumps{}}).Draw(rt, "counter")
+		count := rapid.SampledFrom([]token.Counter{token.Default(), bpe.O200k(), bytesCounter{}, byRune{}, superadditive{}, growing{}, lumps{}}).Draw(rt, "counter")
 		db := must(Open(sub+"/agent.ctx", Options{Counter: count, PageTokens: rapid.SampledFrom([]int{16, 64, 512}).Draw(rt, "page"), Summarizer: by}))(rt)
 		defer func() { checkAndClose(rt, db) }()
 		s := db.Scope("acme")
@@ -90,6 +92,7 @@ func TestBudgetIsNeverExceeded(t *testing.T) {
 					Ladder: rapid.Bool().Draw(rt, "ladder"), TopK: rapid.IntRange(0, 9).Draw(rt, "k"),
 					Session: rapid.SampledFrom([]string{"", "chat"}).Draw(rt, "session"), Preset: rapid.SampledFrom([]string{"", "START"}).Draw(rt, "preset"),
 				}
+				q.LongForm = rapid.Bool().Draw(rt, "long")
 				q.Reserve = rapid.IntRange(0, q.Budget-1).Draw(rt, "reserve")
 			}
 			a, err := s.Assemble(ctx, q)
@@ -113,18 +116,39 @@ func TestBudgetIsNeverExceeded(t *testing.T) {
 				require.False(rt, fate[l.Ref], "%v is in and out, or out twice", l.Ref)
 				fate[l.Ref] = true
 			}
-			require.Equal(rt, len(a.Blocks), strings.Count(a.Text(), "\n<page "))
-			rest := a.Text()
+			sum := 0
 			for _, b := range a.Blocks {
-				_, page, ok := strings.Cut(rest, ` ref="`+b.Ref.String()+`"`)
-				require.True(rt, ok, "text and blocks tell the same, in the same order")
-				page, rest, _ = strings.Cut(page, "\n</page ")
-				require.True(rt, strings.HasSuffix(page, render.Escape(b.Text)), "%q: %q", page, b.Text)
+				sum += b.Tokens
 			}
+			require.True(rt, sum == a.Tokens || len(a.Blocks) == 0, "the shares of the blocks add up to %d of %d", sum, a.Tokens)
+			sameInText(rt, a, q.LongForm)
 			require.Equal(rt, len(a.Blocks), len(a.Manifest.Pages))
 			require.Equal(rt, a.Text(), must(db.Replay(ctx, a.Trace))(rt).Text)
 		}
 	})
+}
+
+// sameInText checks that the text of a context tells of the same pages as its blocks, in the same order and by their numbers.
+func sameInText(t require.TestingT, a *Assembly, long bool) {
+	rest := a.Text()
+	mark, _, _ := strings.Cut(rest, " ")
+	if long {
+		require.Equal(t, len(a.Blocks), strings.Count(rest, "\n<page "))
+	} else {
+		require.Len(t, regexp.MustCompile("\n"+mark+`\d`).FindAllString(rest, -1), len(a.Blocks))
+	}
+	for i, b := range a.Blocks {
+		opens, closes := fmt.Sprint("\n", mark, i+1), "\n"+mark
+		if long {
+			opens, closes = ` ref="`+b.Ref.String()+`"`, "\n</page "
+		}
+		_, page, ok := strings.Cut(rest, opens)
+		require.True(t, ok, "text and blocks tell the same, in the same order")
+		page, after, _ := strings.Cut(page, closes)
+		require.True(t, strings.HasSuffix(page, render.Escape(b.Text)), "%q: %q", page, b.Text)
+		require.Equal(t, b.Ref, a.Refs[i])
+		rest = closes + after
+	}
 }
 
 func TestPinsAndSystemFirst(t *testing.T) {

@@ -86,11 +86,11 @@ type DB struct {
 	sessions  *conversation.Sessions
 	vectors   vector.Maker // Options.Embedder's
 	closing   sync.Once
-	scratches sync.Pool    // of *scratch
-	macs      sync.Pool    // of hash.Hash: see keyed
-	leaves    sync.Pool    // of *readLeaf
-	traces    sync.Map     // traces given to assemblies in flight: see takeTrace
-	begins    atomic.Int64 // see preamble
+	scratches sync.Pool       // of *scratch
+	macs      sync.Pool       // of hash.Hash: see keyed
+	leaves    sync.Pool       // of *readLeaf
+	traces    sync.Map        // traces given to assemblies in flight: see takeTrace
+	begins    [2]atomic.Int64 // see preamble
 	lexer     *lexical.Analyzer
 	steps     chan struct{} // capacity 1: held by the step of directives in flight
 	fence     string        // seed of the fences around pages in a rendered context

@@ -69,7 +69,7 @@ var importMap = map[string]string{
 	"internal/foreign": ". internal/portable render store internal/listing",
 	"embed/static":     "",
 	"bench":            "",
-	"bench/evidence":   ". embed embed/static manifest store",
+	"bench/evidence":   ". embed embed/static manifest store token/bpe",
 	"examples/agent":   ". manifest session store",
 	"examples/chat":    ". session",
 

@@ -90,7 +90,7 @@ func TestDirectivesOverLevels(t *testing.T) {
 	require.Equal(t, []string{"premise: We are Acme\npolicies:\n- prohibit shell\n", "policies:\n- use email\n", "premise: be brief\npolicies:\n- use docker\n"}, directiveTexts(a))
 	m := a.Messages()
 	require.Equal(t, render.RoleSystem, m[0].Role)
-	require.Contains(t, a.Text(), `kind="directive"`)
+	require.Contains(t, a.Text(), "[system]:\npremise: We are Acme")
 	sound(t, db)
 }
 

@@ -54,6 +54,7 @@ func (a *assembling) fit(ctx context.Context) error {
 		}
 		at := a.winners()
 		req.Items = slices.Grow(a.scratch.offered[:0], len(at))[:len(at)]
+		clear(a.opened)
 		for j, i := range at {
 			a.offer(i, &req.Items[j])
 		}
@@ -82,8 +83,8 @@ func (a *assembling) fit(ctx context.Context) error {
 		}
 		a.out.Tokens = count(a.out.text)
 		excess := a.out.Tokens - (a.q.Budget - a.q.Reserve)
-		if opening := render.OpeningCost(a.scratch.pages); opening != "" {
-			excess += count(opening)
+		if _, before := render.Frame(a.scratch.pages, a.q.LongForm); before != "" {
+			excess += count(before)
 		}
 		if excess <= 0 {
 			a.apportion()
@@ -276,10 +277,13 @@ func (a *assembling) recount() (more bool) {
 		if it.frame == nil || a.foreign || it.form != manifest.FormFull || a.out.shown[i].Text != it.text {
 			continue
 		}
-		p := a.out.shown[i].Render(a.q.Session)
-		if n := a.counter.Count(render.Cost(p)); n > it.tokens {
+		n := a.counter.Count(render.Cost(a.renderAs(it, it.text), a.q.LongForm))
+		if it.continues() || a.q.LongForm {
+			continue
+		}
+		if n > a.cost(it, it.text) {
 			more = true
-			if rendering.IsTurn(it.head, a.q.Session) {
+			if rendering.IsTurn(it.head, a.q.Session) && !it.quoted {
 				it.frame.spoken.Store(int32(n))
 			} else {
 				it.frame.cost.Store(int32(n))
@@ -306,14 +310,16 @@ func (a *assembling) apportion() {
 
 // preamble returns the tokens of the fixed beginning of a context.
 func (a *assembling) preamble() int {
-	db := a.s.db
-	if a.foreign {
-		return a.counter.Count(render.PreambleCost())
+	kept, pages := &a.s.db.begins[0], []render.Page(nil)
+	if a.q.Session != "" || slices.ContainsFunc(a.ranked, func(it *item) bool { return it.cand.Kind == store.KindSystem }) {
+		kept, pages = &a.s.db.begins[1], []render.Page{{Role: render.RoleUser}}
 	}
-	n := int(db.begins.Load())
-	if n == 0 {
-		n = a.counter.Count(render.PreambleCost())
-		db.begins.Store(int64(n))
+	n := int(kept.Load())
+	if n == 0 || a.foreign || a.q.LongForm {
+		text, _ := render.Frame(pages, a.q.LongForm)
+		if n = a.counter.Count(text); !a.foreign && !a.q.LongForm {
+			kept.Store(int64(n))
+		}
 	}
 	return n
 }
@@ -369,7 +375,7 @@ func (a *assembling) offer(i int, b *triage.Item) {
 	}
 	it.name = it.refText()
 	*b = triage.Item{
-		Key: it.name, Class: classOf(c.Kind), Position: -i, Tokens: a.cost(it, text),
+		Key: it.name, Class: classOf(c.Kind), Position: -i, Tokens: a.cost(it, text) + a.opening(it),
 		Pinned: c.Pinned, Core: c.Provenance == store.HumanVerified, Recent: c.Recent, Short: c.Kind == store.KindChunk,
 		Unasked: it.scored.semantic == 0, Minor: !it.matters(),
 	}
@@ -423,9 +429,9 @@ func classOf(k store.Kind) triage.Class {
 
 // place takes the allocator's answer and renders it.
 func (a *assembling) place(res triage.Result, at []int) {
-	a.out = &Assembly{Trace: a.q.Trace, LSN: a.cands.LSN, Limit: a.q.Budget - a.q.Reserve, Review: res.Review, seed: a.s.db.fence + "/" + a.s.name, session: a.q.Session}
+	a.out = &Assembly{Trace: a.q.Trace, LSN: a.cands.LSN, Limit: a.q.Budget - a.q.Reserve, Review: res.Review, seed: a.s.db.fence + "/" + a.s.name, session: a.q.Session, long: a.q.LongForm}
 	a.placed = make([]*item, 0, len(res.Placed))
-	a.out.Blocks = make([]Block, 0, len(res.Placed))
+	a.out.Blocks, a.out.Refs = make([]Block, 0, len(res.Placed)), make([]Ref, 0, len(res.Placed))
 	a.out.shown = make([]rendering.Page, 0, len(res.Placed))
 	if a.out.Degraded = a.degraded(); a.wordsErr != nil {
 		a.out.Degraded = a.wordsErr.Error()
@@ -434,7 +440,7 @@ func (a *assembling) place(res triage.Result, at []int) {
 		a.ranked[at[l.Index]].reason = l.Reason
 	}
 	a.out.Tier = a.tier(res.Tier)
-	for _, p := range a.besideCalls(res.Placed, at) {
+	for _, p := range a.together(a.besideCalls(res.Placed, at), at) {
 		it := a.ranked[at[p.Index]]
 		text := it.text
 		switch {
@@ -449,9 +455,10 @@ func (a *assembling) place(res triage.Result, at []int) {
 		a.placed = append(a.placed, it)
 		a.out.shown = append(a.out.shown, a.shownAs(it, text))
 		a.out.Blocks = append(a.out.Blocks, it.block(text))
+		a.out.Refs = append(a.out.Refs, it.ref())
 	}
 	a.out.Left = a.left()
 	a.scratch.pages = rendering.Pages(a.scratch.pages[:0], a.out.shown, a.q.Session)
-	a.scratch.text = render.Text(a.scratch.text[:0], a.out.seed, a.scratch.pages)
+	a.scratch.text = render.Text(a.scratch.text[:0], a.out.seed, a.scratch.pages, a.q.LongForm)
 	a.out.text = string(a.scratch.text)
 }

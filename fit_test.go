@@ -78,7 +78,7 @@ func TestFillTiers(t *testing.T) {
 	replays(t, db, a)
 
 	must(db.Admin().PutVerified(ctx, "acme", "anna", Artefact{ID: "fact", Text: words(7, 300)}))(t)
-	a = assemble(t, s, q(200))
+	a = assemble(t, s, q(130))
 	require.Equal(t, triage.TierMinimal, a.Tier, "what is protected alone does not fit")
 	require.True(t, a.Review)
 	require.True(t, a.Manifest.Review)
@@ -195,7 +195,7 @@ func TestSummarizer(t *testing.T) {
 	require.Equal(t, 6, by.calls)
 	replays(t, db, a)
 	require.Contains(t, a.Text(), "In short: The parcel rule")
-	require.Contains(t, a.Text(), `provenance="validated"`)
+	require.Contains(t, a.Text(), " validated excerpts, ")
 
 	id := "summary of acme:doc-03#1"
 	sum := get(t, s, id)
@@ -475,7 +475,7 @@ func TestExtractsMakeRoom(t *testing.T) {
 		for i := range 24 {
 			put(t, s, Artefact{ID: fmt.Sprintf("doc-%02d", i), Kind: kind, Text: doc(i, 120)})
 		}
-		return db, assemble(t, s, Query{Text: "parcel rule", Budget: 2000})
+		return db, assemble(t, s, Query{Text: "parcel rule", Budget: 1050})
 	}
 	db, chunks := fill(store.KindChunk, Options{})
 	_, facts := fill(store.KindFact, Options{})

@@ -37,6 +37,9 @@ type assembling struct {
 	asked  []uint64 // for cuts: the terms of the question
 	terms  []string // of the question; nil: not read yet
 
+	opened map[opened]bool // what an offered page pays for
+	clock  int             // tokens of the time of a turn
+
 	counter token.Counter // of the query
 	foreign bool          // it is not that of the database: stored and kept counts are not its
 
@@ -121,6 +124,7 @@ type item struct {
 	place  int    // among the protected pages
 	steady bool   // a turn of the history, which the next contexts begin with, too
 	quoted bool   // a turn from before the history: it comes after it, as a page
+	run    opened // what is said once for it and the pages beside it
 	pair   string // of a call or a result: what it enters a context with
 
 	sourced
@@ -159,6 +163,9 @@ func (it *item) fixed() manifest.Form {
 	}
 	return it.turn.fixed
 }
+
+// opened names a run of pages, or with a clock the turns of one minute in it.
+type opened struct{ line, group, clock string }
 
 // judged has the scores that triage gave an item.
 type judged struct {

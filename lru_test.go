@@ -149,7 +149,7 @@ func TestPartsStayWithTheFrame(t *testing.T) {
 		must(s.Put(ctx, Artefact{ID: fmt.Sprint("policy-", i), Kind: store.KindChunk, Text: fmt.Sprint(i, " ", strings.Repeat(refundPage, 3))}))(t)
 	}
 	look := func(topK int) *Assembly {
-		return must(s.Assemble(ctx, Query{Text: "refund limit", Budget: 330, TopK: topK}))(t)
+		return must(s.Assemble(ctx, Query{Text: "refund limit", Budget: 260, TopK: topK}))(t)
 	}
 	first := look(1)
 	require.Equal(t, manifest.FormRange, first.Blocks[0].Form)

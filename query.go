@@ -86,8 +86,11 @@ type Query struct {
 	// *InvalidError: what will be committed there is unknown, so the context could not be made again.
 	AsOf uint64
 	// ContentsOnly charges a page for its contents alone, for hosts that render the blocks themselves. Without it a page costs
-	// its rendered text, with header and fence.
+	// its rendered text, with its header and a share of the lines around it.
 	ContentsOnly bool
+	// LongForm renders a context in the long form: a header and a fence for each page, with its reference. The dense form says
+	// once what pages have in common, and names pages by number (Assembly.Refs).
+	LongForm bool
 	// Counter counts this context, in place of Options.Counter; nil: that one. Budget and Reserve are in its tokens.
 	Counter token.Counter
 	// WordsOnly leaves Options.Embedder out of this question.
@@ -112,9 +115,9 @@ func shortQuestion(text string) (short, note string) {
 	return short, fmt.Sprintf("the question has %d bytes: the search used the first %d and the last %d", len(text), most-end, end)
 }
 
-// SetNames sets what a query says by name: the lowest provenance, the preset, the overflow policy and the charge. An empty
-// name leaves the default. An unknown one is an *InvalidError that lists what is expected.
-func (q *Query) SetNames(floor, preset, overflow, charge string) (err error) {
+// SetNames sets what a query says by name: the lowest provenance, the preset, the overflow policy, the charge and the form.
+// An empty name leaves the default. An unknown one is an *InvalidError that lists what is expected.
+func (q *Query) SetNames(floor, preset, overflow, charge, form string) (err error) {
 	var errs []error
 	bad := func(field, got, exp string) {
 		errs = append(errs, store.Invalid(field, fmt.Sprintf("%.40q", got), exp))
@@ -143,6 +146,13 @@ func (q *Query) SetNames(floor, preset, overflow, charge string) (err error) {
 	default:
 		bad("charge", charge, "rendered or contents")
 	}
+	switch form {
+	case "", rendering.Dense:
+	case rendering.Long:
+		q.LongForm = true
+	default:
+		bad("form", form, "dense or long")
+	}
 	return errors.Join(errs...)
 }
 
@@ -157,15 +167,19 @@ type Assembly struct {
 	Tokens int         `json:"tokens"`
 	Limit  int         `json:"limit"`
 	// Review: not even the protected pages fitted; a person should look.
-	Review bool      `json:"review,omitempty"`
-	Blocks []Block   `json:"blocks"`
-	Left   []LeftOut `json:"left,omitempty"`
+	Review bool    `json:"review,omitempty"`
+	Blocks []Block `json:"blocks"`
+	// Refs has the references of the pages by the numbers of the text: number n is Refs[n-1], the page of Blocks[n-1] and of
+	// Manifest.Pages[n-1].
+	Refs []Ref     `json:"-"`
+	Left []LeftOut `json:"left,omitempty"`
 	// Degraded says why relevance used words only although there is an embedder, or that pages have no vector yet.
 	Degraded string `json:"degraded,omitempty"`
 	// Manifest is the leaf that was written.
 	Manifest *manifest.Record `json:"manifest"`
 	seed     string
 	session  string
+	long     bool
 	shown    []rendering.Page
 	text     string
 }
@@ -176,7 +190,7 @@ type Block struct {
 	Pages int           `json:"pages"` // of the artefact
 	Num   uint64        `json:"num"`
 	Form  manifest.Form `json:"form"`
-	// Tokens is its share of Assembly.Tokens, fences included: the shares add up.
+	// Tokens is its share of Assembly.Tokens, headers included: the shares add up.
 	Tokens int     `json:"tokens"`
 	Score  float64 `json:"score"`
 	Text   string  `json:"text"`
@@ -203,12 +217,12 @@ type LeftOut struct {
 	Err error `json:"-"`
 }
 
-// Text returns the context as plain text: a header and a fence for each page. One assembly always has the same bytes.
+// Text returns the context as plain text, in the form that the query asked for. One assembly always has the same bytes.
 func (a *Assembly) Text() string { return a.text }
 
 // Messages returns the context as neutral messages, for render.OpenAI, render.Anthropic and render.Gemini.
 func (a *Assembly) Messages() []render.Message {
-	return render.Messages(a.seed, rendering.Pages(nil, a.shown, a.session))
+	return render.Messages(a.seed, rendering.Pages(nil, a.shown, a.session), a.long)
 }
 
 // withDefaults fills in the defaults and reports all broken rules at once.

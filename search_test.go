@@ -428,7 +428,7 @@ func TestVanishedFiles(t *testing.T) {
 	db = reopen(t, db, opts)
 	s = db.Scope("acme")
 	a := assemble(t, s, Query{Text: "zebra crossing", Budget: 4000, ServeStale: true})
-	require.Contains(t, a.Text(), `stale="source changed"`)
+	require.Contains(t, a.Text(), ", source changed, ")
 	writeFile(t, filepath.Join(dir, "7"), "zebra crossing, restored")
 	require.Contains(t, ids(assemble(t, s, Query{Text: "zebra crossing", Budget: 2000})), "gone-7", "and it heals")
 

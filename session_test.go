@@ -527,7 +527,7 @@ func TestOpeningIsPaidFor(t *testing.T) {
 	tight := 0
 	for budget := 150; budget < 500; budget++ {
 		a := must(db.Scope("acme/agent").Assemble(ctx, Query{Text: "file", Budget: budget, Session: "chat"}))(t)
-		opening := render.OpeningCost(rendering.Pages(nil, a.shown, "chat"))
+		_, opening := render.Frame(rendering.Pages(nil, a.shown, "chat"), false)
 		require.NotEmpty(t, opening)
 		require.LessOrEqual(t, count(a.Text())+count(opening), budget)
 		if count(a.Text())+2*count(opening) > budget {

@@ -157,7 +157,7 @@ func TestFetchFails(t *testing.T) {
 	require.Equal(t, []any{"refunds up to 200", true}, []any{v.Text, v.Stale})
 	a = assemble(t, s, Query{Text: "refunds policy", ServeStale: true})
 	require.Contains(t, ids(a), "policy")
-	require.Contains(t, a.Text(), `stale="source changed"`)
+	require.Contains(t, a.Text(), ", source changed, ")
 	for i, b := range a.Blocks {
 		require.Equal(t, b.Ref.ID == "policy", b.Stale)
 		require.Equal(t, b.Ref.ID == "policy", a.Manifest.Pages[i].Stale)

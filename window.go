@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/conversation"
@@ -299,4 +300,67 @@ func (a *assembling) positionOf(c *store.Candidate) int {
 		return position(int(c.Seq), c.Ref.Page)
 	}
 	return position(a.window.Len+int(max(c.Seq-a.window.Seq, 0)), c.Ref.Page)
+}
+
+// together puts pages that were found side by side where the context says once what they have in common: the turns of a
+// conversation in their order, conversations by their time, the pages of one artefact or source beside the best of them. Pages
+// that are protected, and turns of the session that asks, keep their places.
+func (a *assembling) together(placed []triage.Placed, at []int) []triage.Placed {
+	of := func(p triage.Placed) *item { return a.ranked[at[p.Index]] }
+	moves := func(it *item) bool {
+		return it.head != nil && !it.protected() && (it.turn == nil || it.quoted) && (it.quoted || !rendering.IsTurn(it.head, a.q.Session))
+	}
+	for from := 0; from < len(placed); {
+		to := from + 1
+		for moves(of(placed[from])) && to < len(placed) && moves(of(placed[to])) && of(placed[to]).head.Kind == of(placed[from]).head.Kind {
+			to++
+		}
+		if to-from > 1 {
+			a.gather(placed[from:to], of)
+		}
+		from = to
+	}
+	return placed
+}
+
+// gather sorts pages of one kind. The last one is the best.
+func (a *assembling) gather(placed []triage.Placed, of func(triage.Placed) *item) {
+	type run struct {
+		place int
+		first time.Time
+	}
+	runs := map[opened]*run{}
+	key := func(it *item) opened {
+		k := *a.opens(it)
+		if k.clock = ""; it.head.Kind == store.KindMessage {
+			k.line = ""
+		}
+		return k
+	}
+	for n, p := range placed {
+		it := of(p)
+		r := runs[key(it)]
+		if r == nil {
+			r = &run{first: it.head.CurrentAsOf}
+			runs[key(it)] = r
+		}
+		if r.place = n; it.head.CurrentAsOf.Before(r.first) {
+			r.first = it.head.CurrentAsOf
+		}
+	}
+	slices.SortStableFunc(placed, func(p, q triage.Placed) int {
+		x, y := of(p), of(q)
+		r, s := runs[key(x)], runs[key(y)]
+		switch {
+		case r != s && x.head.Kind == store.KindMessage:
+			return cmp.Or(r.first.Compare(s.first), cmp.Compare(r.place, s.place))
+		case r != s:
+			return cmp.Compare(r.place, s.place)
+		case x.head.Kind == store.KindMessage:
+			return cmp.Or(cmp.Compare(x.head.Seq, y.head.Seq), cmp.Compare(x.head.ID, y.head.ID), cmp.Compare(x.page, y.page))
+		case x.head.ID == y.head.ID:
+			return cmp.Compare(x.page, y.page)
+		}
+		return 0
+	})
 }

@@ -26,15 +26,15 @@ func renderPages(text string) []render.Page {
 
 // shapes render pages for a provider.
 var shapes = map[string]func(seed string, pages []render.Page) ([]byte, error){
-	"text": func(seed string, pages []render.Page) ([]byte, error) { return render.Text(nil, seed, pages), nil },
+	"text": func(seed string, pages []render.Page) ([]byte, error) { return render.Text(nil, seed, pages, false), nil },
 	"OpenAI": func(seed string, pages []render.Page) ([]byte, error) {
-		return render.OpenAI(render.Messages(seed, pages))
+		return render.OpenAI(render.Messages(seed, pages, false))
 	},
 	"Anthropic": func(seed string, pages []render.Page) ([]byte, error) {
-		return render.Anthropic(render.Messages(seed, pages))
+		return render.Anthropic(render.Messages(seed, pages, false))
 	},
 	"Gemini": func(seed string, pages []render.Page) ([]byte, error) {
-		return render.Gemini(render.Messages(seed, pages))
+		return render.Gemini(render.Messages(seed, pages, false))
 	},
 }
 

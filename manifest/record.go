@@ -243,7 +243,7 @@ type Record struct {
 	Preset   string      `json:"preset,omitempty"`
 	Counter  string      `json:"counter,omitempty"` // token counter by name
 	Renderer int         `json:"renderer,omitempty"`
-	Shape    string      `json:"shape,omitempty"`    // provider shape that was rendered
+	Shape    string      `json:"shape,omitempty"`    // form that was rendered: dense or long
 	Rendered Digest      `json:"rendered,omitempty"` // digest of the rendered bytes
 	Embedder string      `json:"embedder,omitempty"` // model whose vectors took part; Note says why none did
 	Pages    []Page      `json:"pages,omitempty"`    // in the order served

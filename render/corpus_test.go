@@ -118,8 +118,14 @@ func inEveryField(s string) []Page {
 func clip(s string, n int) string { return s[:min(n, len(s))] }
 
 // shown is what a shape keeps of a page, as its documentation says.
-func shown(p Page, shape shape) Page {
+func shown(p Page, shape shape, n int) Page {
+	provider, isLong := shape.of()
+	if !isLong {
+		return shownDense(p, provider, n)
+	}
+	shape = provider
 	q := p
+	q.Group, q.Number = "", 0
 	q.Stable, q.Date = false, shownDate(p.Date)
 	if q.Form == "full" {
 		q.Form = ""
@@ -146,8 +152,8 @@ func shown(p Page, shape shape) Page {
 
 func shownAll(pages []Page, shape shape) []Page {
 	var out []Page
-	for _, p := range pages {
-		out = append(out, shown(p, shape))
+	for i, p := range pages {
+		out = append(out, shown(p, shape, i+1))
 	}
 	return out
 }

@@ -39,7 +39,10 @@ func goldenPages() []Page {
 // Version 1 writes these bytes forever: a change here is a new Version.
 func TestGolden(t *testing.T) {
 	require.Equal(t, 1, Version)
-	for shape, name := range map[shape]string{shapeText: "text.txt", shapeOpenAI: "openai.json", shapeAnthropic: "anthropic.json", shapeGemini: "gemini.json"} {
+	for shape, name := range map[shape]string{
+		shapeText: "text.txt", shapeOpenAI: "openai.json", shapeAnthropic: "anthropic.json", shapeGemini: "gemini.json",
+		shapeText | long: "long.txt", shapeOpenAI | long: "long-openai.json", shapeAnthropic | long: "long-anthropic.json", shapeGemini | long: "long-gemini.json",
+	} {
 		b, err := renderAs(seed, goldenPages(), shape)
 		require.NoError(t, err)
 		file := filepath.Join("testdata", "v1", name)

@@ -290,15 +290,15 @@ func TestAnyTurnsAreLegal(t *testing.T) { rapid.Check(t, turnsAreLegal()) }
 func FuzzTurns(f *testing.F) { f.Fuzz(rapid.MakeFuzz(turnsAreLegal())) }
 
 func turnsAreLegal() func(*rapid.T) {
-	pages := anyTurns(anyText(hostile(fenceOf(seed))))
+	pages := anyTurns(anyText(hostileTo(seed)))
 	return func(t *rapid.T) {
 		list := pages.Draw(t, "pages")
 		for _, shape := range shapes {
 			requireRoundTrip(t, list, shape, shape.String())
-			if shape != shapeText {
+			if provider, _ := shape.of(); provider != shapeText {
 				b, err := renderAs(seed, list, shape)
 				require.NoError(t, err)
-				legal[shape](t, b)
+				legal[provider](t, b)
 			}
 		}
 	}
@@ -383,7 +383,7 @@ func TestConversationBeginsEarlier(t *testing.T) {
 			check(t, b)
 			requireRoundTrip(t, list, shape, shape.String())
 			paid := list[0].Role != RoleUser && shape != shapeOpenAI
-			require.Equal(t, paid, OpeningCost(list) != "" && strings.Contains(string(b), ownTurn))
+			require.Equal(t, paid, firstTurn(list) != "" && strings.Contains(string(b), ownTurn))
 			if list[0].Role != RoleUser {
 				require.Equal(t, shape != shapeOpenAI, strings.Contains(string(b), ownTurn), "only where it is wanted")
 			}

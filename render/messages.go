@@ -27,16 +27,16 @@ func (m Message) Text() string { return strings.Join(m.Parts, "") }
 
 // Messages lays pages out as messages. The stable prefix is the leading run of pages marked Stable. Later marks are
 // ignored, because a cache ends at the first change.
-func Messages(seed string, pages []Page) []Message {
-	f := packFence(seed, pages)
-	l := layout{fence: f, stable: true, kind: partSystem, msgs: make([]Message, 0, len(pages)+1),
-		text: make([]byte, 0, sizeHint(pages)), parts: make([]span, 0, len(pages)+1)}
+func Messages(seed string, pages []Page, long bool) []Message {
+	l := layout{packer: *newPacker(make([]byte, 0, sizeHint(pages)), seed, pages, long), stable: true, kind: partSystem,
+		msgs: make([]Message, 0, len(pages)+1), parts: make([]span, 0, len(pages)+1)}
 	l.msgs = append(l.msgs, Message{Role: RoleSystem})
-	l.text = appendPreamble(l.text, f)
+	l.legend(false)
 	l.part()
 	for i := range pages {
-		l.add(&pages[i])
+		l.add(&pages[i], i+1)
 	}
+	l.turnTo(partSystem)
 	return l.done()
 }
 
@@ -53,37 +53,37 @@ const (
 // layout collects messages. The texts of all parts are written one behind the
 // other and cut apart at the end: two allocations instead of two a page.
 type layout struct {
-	fence  string
+	packer
 	stable bool     // no page so far was unstable
 	kind   partKind // of the last message
 	msgs   []Message
-	text   []byte
 	parts  []span
 }
 
 // span is a part: which message it belongs to and where its text ends.
 type span struct{ msg, end int }
 
-func (l *layout) add(p *Page) {
+func (l *layout) add(p *Page, n int) {
 	l.stable = l.stable && p.Stable
-	from := len(l.text)
 	switch {
 	case p.Role == "":
 		l.join(RoleUser, partFenced)
-		l.text = appendPage(l.text, l.fence, p)
+		l.page(p, n)
 	case p.Role == RoleSystem && len(p.ToolCalls) == 0 && p.ToolCallID == "": // else validate refuses it
 		// A line of its own: servers that join the parts of a system message
 		// do so without a separator.
 		l.join(RoleSystem, partSystem)
-		l.text = append(appendNative(l.text, l.fence, p), '\n')
+		l.native(p)
+		l.b = append(l.b, '\n')
 	default:
-		l.kind = partTurn
+		l.turnTo(partTurn)
+		from := len(l.b)
 		l.msgs = append(l.msgs, Message{Role: p.Role, Name: p.Name, ToolCalls: slices.Clone(p.ToolCalls), ToolCallID: p.ToolCallID})
-		l.text = appendNative(l.text, l.fence, p)
+		l.native(p)
 		if l.stable {
 			l.last().Stable = 1
 		}
-		if len(l.text) == from && p.Role != RoleTool {
+		if len(l.b) == from && p.Role != RoleTool {
 			return // nothing but calls
 		}
 	}
@@ -94,21 +94,30 @@ func (l *layout) last() *Message { return &l.msgs[len(l.msgs)-1] }
 
 func (l *layout) join(role string, kind partKind) {
 	if l.kind != kind {
+		l.turnTo(kind)
 		l.msgs = append(l.msgs, Message{Role: role})
-		l.kind = kind
 	}
+}
+
+// turnTo begins a message of a kind. Pages that end here are closed in their last part.
+func (l *layout) turnTo(kind partKind) {
+	if l.kind == partFenced {
+		l.end()
+		l.parts[len(l.parts)-1].end = len(l.b)
+	}
+	l.kind = kind
 }
 
 // part ends the part whose text was just written.
 func (l *layout) part() {
-	l.parts = append(l.parts, span{msg: len(l.msgs) - 1, end: len(l.text)})
+	l.parts = append(l.parts, span{msg: len(l.msgs) - 1, end: len(l.b)})
 	if l.stable && l.kind != partTurn {
 		l.last().Stable++
 	}
 }
 
 func (l *layout) done() []Message {
-	text, from := string(l.text), 0
+	text, from := string(l.b), 0
 	all := make([]string, len(l.parts))
 	for i, p := range l.parts {
 		all[i], from = text[from:p.end], p.end
@@ -124,22 +133,24 @@ func (l *layout) done() []Message {
 	return l.msgs
 }
 
-// appendNative writes the text of a page that speaks in its own role. A stale
-// page says so in a line that carries the fence, so no text can imitate it.
-// White space alone gets its first character escaped: providers refuse blank
+// native writes the text of a page that speaks in its own role. A stale page says so in a line that carries the fence or
+// the mark, so no text can imitate it. White space alone gets its first character escaped: providers refuse blank
 // texts.
-func appendNative(b []byte, fence string, p *Page) []byte {
-	if p.Stale {
-		b = append(append(b, openStale...), fence...)
-		b = append(appendOrigin(b, p), ">\n"...)
+func (w *packer) native(p *Page) {
+	if p.Stale && w.long {
+		w.b = append(append(w.b, openStale...), w.mark...)
+		w.b = append(appendOrigin(w.b, p), ">\n"...)
+	} else if p.Stale {
+		w.b = append(appendOpening(append(w.b, w.mark...), p), '\n')
 	}
 	if p.Text == "" || strings.TrimSpace(p.Text) != "" {
-		return appendText(b, p.Text)
+		w.b = appendText(w.b, p.Text)
+		return
 	}
 	text := Escape(p.Text)
 	if strings.TrimSpace(text) == "" {
 		_, size := utf8.DecodeRuneInString(text)
-		b, text = appendEscape(b, text[:size]), text[size:]
+		w.b, text = appendEscape(w.b, text[:size]), text[size:]
 	}
-	return append(b, text...)
+	w.b = append(w.b, text...)
 }

@@ -31,8 +31,12 @@ type parsed struct {
 func parsePack(b []byte, p shape) (parsed, error) {
 	var msgs []Message
 	var err error
+	p, isLong := p.of()
 	switch p {
 	case shapeText:
+		if !isLong {
+			return readText(b)
+		}
 		return parseText(b)
 	case shapeOpenAI:
 		msgs, err = parseOpenAI(b)
@@ -45,6 +49,9 @@ func parsePack(b []byte, p shape) (parsed, error) {
 	}
 	if err != nil {
 		return parsed{}, err
+	}
+	if !isLong {
+		return readMessages(msgs)
 	}
 	return parseMessages(msgs)
 }
@@ -277,11 +284,11 @@ func parseText(b []byte) (parsed, error) {
 // of dates.
 func checkCanonical(pack parsed, b []byte) error {
 	for i := range pack.Pages {
-		if !pack.Pages[i].eachString(func(s string) bool { return !containsFence(s, pack.Fence) }) {
+		if !pack.Pages[i].eachString(fenceDigits, func(s string) bool { return !containsFence(s, pack.Fence) }) {
 			return fmt.Errorf("%w: page %d holds the fence %s", errParse, i, pack.Fence)
 		}
 	}
-	if bytes.Equal(appendPack(make([]byte, 0, len(b)), pack.Fence, pack.Pages), b) {
+	if bytes.Equal((&packer{mark: pack.Fence, long: true}).text(pack.Pages), b) {
 		return nil
 	}
 	return fmt.Errorf("%w: it is not written the way version %d writes it", errParse, Version)

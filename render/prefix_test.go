@@ -128,7 +128,7 @@ func TestMarksReachTheLastCall(t *testing.T) {
 	cuts := 0
 	for a.n = range 200 {
 		question := Page{Role: RoleUser, Text: a.words(250)}
-		msgs := Messages(seed, a.pages(question, false))
+		msgs := Messages(seed, a.pages(question, false), false)
 		marks := cacheMarks(msgs)
 		require.LessOrEqual(t, len(marks), 4)
 		if cuts != a.cut {

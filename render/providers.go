@@ -71,9 +71,9 @@ func (w *writer) openAIContent(m *Message) {
 // that our parser tells it from a user who wrote the same.
 const earlier = "(The conversation began before what is shown here.)"
 
-// OpeningCost returns the text of the user turn that the functions Anthropic and Gemini put before pages whose first
-// turn is the assistant's; "" for other pages. It is not a page, and its tokens come on top of the pages' costs.
-func OpeningCost(pages []Page) string {
+// firstTurn returns the text of the user turn that the functions Anthropic and Gemini put before pages whose first turn is
+// the assistant's; "" for other pages.
+func firstTurn(pages []Page) string {
 	for i := range pages {
 		switch pages[i].Role {
 		case RoleSystem:

@@ -30,36 +30,36 @@ const (
 	staleAttr = ` stale="source changed"`
 )
 
-// Text appends pages as plain text to dst: the preamble, then a fenced block for each page. Pages keep the caller's order;
-// put the pages of the stable prefix first.
-func Text(dst []byte, seed string, pages []Page) []byte {
-	return appendPack(slices.Grow(dst, sizeHint(pages)), packFence(seed, pages), pages)
+// Text appends pages as plain text to dst, in the dense or in the long form. Pages keep the caller's order; put the pages
+// of the stable prefix first.
+func Text(dst []byte, seed string, pages []Page, long bool) []byte {
+	return newPacker(slices.Grow(dst, sizeHint(pages)), seed, pages, long).text(pages)
 }
 
-func appendPack(b []byte, fence string, pages []Page) []byte {
-	b = appendPreamble(b, fence)
+func (w *packer) text(pages []Page) []byte {
+	w.legend(hasRoles(pages))
 	for i := range pages {
-		b = appendPage(b, fence, &pages[i])
+		w.page(&pages[i], i+1)
 	}
-	return b
+	w.end()
+	return w.b
 }
 
 // packFence derives the fence no string of the pages holds.
 func packFence(seed string, pages []Page) string {
 	return fence(seed, func(yield func(string) bool) {
 		for i := range pages {
-			if !pages[i].eachString(yield) {
+			if !pages[i].eachString(fenceDigits, yield) {
 				return
 			}
 		}
 	})
 }
 
-// eachString yields every string of the page that can be shown and is long
-// enough for a fence.
-func (p *Page) eachString(yield func(string) bool) bool {
+// eachString yields every string of the page that can be shown and has at least so many bytes.
+func (p *Page) eachString(least int, yield func(string) bool) bool {
 	for _, s := range [...]string{p.Text, p.Ref, p.Kind, p.Provenance, p.Source, p.Form, p.Role, p.Name, p.ToolCallID} {
-		if len(s) >= fenceDigits && !yield(s) {
+		if len(s) >= least && !yield(s) {
 			return false
 		}
 	}
@@ -185,14 +185,39 @@ const (
 	dateSecond = "2006-01-02T15:04:05Z"
 )
 
-// PreambleCost returns the text whose tokens are the fixed cost of a pack, whatever pages follow.
-func PreambleCost() string { return preambleCost }
+// Frame returns what a context costs besides its pages: the text around them, and the text that the functions Anthropic
+// and Gemini put before pages whose first turn is the assistant's, "" for other pages. That text is not part of Text.
+func Frame(pages []Page, long bool) (text, before string) {
+	w := packer{mark: fenceNone, long: long}
+	if !long {
+		w.mark = signNone
+	}
+	w.legend(hasRoles(pages))
+	w.end()
+	return string(w.b), firstTurn(pages)
+}
 
-var preambleCost = string(appendPreamble(nil, fenceNone))
+// Cost returns the text whose tokens are the cost of one page. In the long form it is all of it. In the dense form the
+// opening, and the time of a turn, come on top where the page before has others: Opening. A pack is the beginning of its frame,
+// the pages, and the end of the frame, and their costs add up: each piece ends with a line and the next one starts
+// without white space, and no common vocabulary has a token across the two.
+func Cost(p Page, long bool) string {
+	w := packer{b: make([]byte, 0, len(p.Text)+256), mark: fenceNone, long: long}
+	if !long {
+		p.Number, w.mark, w.clock = 0, signNone, p.clock()
+		w.headed(&p, 10)
+	} else {
+		w.page(&p, 0)
+	}
+	return string(w.b)
+}
 
-// Cost returns the text whose tokens are the cost of one page: header, fences and escaped text. It depends only on the
-// page. A pack is the preamble followed by the pages, and the costs add up: each piece ends with a line and the next one
-// starts without white space, and no common vocabulary has a token across the two.
-func Cost(p Page) string {
-	return string(appendPage(make([]byte, 0, len(p.Text)+256), fenceNone, &p))
+// Opening returns the line of the dense form that opens a run of pages, without the time, and the time of a turn; "" where there is none. Pages of one group that have
+// the same opening share it if they stand together, and turns of one minute share the time.
+func Opening(p Page) (line, clock string) {
+	if p.Role == RoleSystem {
+		return "", ""
+	}
+	b := append(appendOpening(append(make([]byte, 0, 64), signNone...), &p), '\n')
+	return string(b), string(appendClock(nil, p.clock()))
 }

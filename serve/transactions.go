@@ -279,7 +279,8 @@ type assembleIn struct {
 	Floor    string       `json:"floor,omitempty" jsonschema:"lowest provenance that enters: scratch, tool (default), validated, chunk or human-verified"`
 	Preset   string       `json:"preset,omitempty" jsonschema:"how pages are ranked: default, or START, the published method in two passes"`
 	Overflow string       `json:"overflow,omitempty" jsonschema:"if not everything fits: fill (default) keeps as much as fits, ladder degrades by whole tiers"`
-	Charge   string       `json:"charge,omitempty" jsonschema:"what counts: rendered (default), headers and fences included; contents, the texts alone"`
+	Charge   string       `json:"charge,omitempty" jsonschema:"what counts: rendered (default), headers included; contents, the texts alone"`
+	Form     string       `json:"form,omitempty" jsonschema:"how pages are shown: dense (default) says once what pages have in common and names them by number; long gives each a header with its reference"`
 	Counter  string       `json:"counter,omitempty" jsonschema:"counts this context: o200k_base, cl100k_base, a model such as claude or gemini, or one of these with a factor (o200k_base*125%); default: the server's"`
 	Summary  int          `json:"summary_tokens,omitempty" jsonschema:"about how many tokens a page takes that is shortened; default 200"`
 	Messages string       `json:"messages,omitempty" jsonschema:"also return the messages of a provider's request: openai, anthropic or gemini"`
@@ -297,7 +298,7 @@ type assembleOut struct {
 	Counter  string         `json:"counter" jsonschema:"what counted"`
 	Review   bool           `json:"review,omitempty" jsonschema:"not even the protected pages fitted"`
 	Degraded string         `json:"degraded,omitempty"`
-	Blocks   []blockOut     `json:"blocks" jsonschema:"the pages of the context, in order"`
+	Blocks   []blockOut     `json:"blocks" jsonschema:"the pages of the context, in order: the text calls the first one 1"`
 	LeftOut  map[string]int `json:"left_out" jsonschema:"pages that were considered and left out, counted by reason"`
 }
 
@@ -325,7 +326,7 @@ func (in *assembleIn) query() (q ctxpage.Query, err error) {
 			return q, store.Invalid("counter", fmt.Sprintf("%.40q", in.Counter), expectedCounter(err))
 		}
 	}
-	if err = q.SetNames(in.Floor, in.Preset, in.Overflow, in.Charge); err != nil {
+	if err = q.SetNames(in.Floor, in.Preset, in.Overflow, in.Charge, in.Form); err != nil {
 		return q, err
 	}
 	q.Filter, err = in.Filter.Filter()

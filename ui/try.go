@@ -100,7 +100,7 @@ func (h *Handler) ask(r *http.Request, v *tryView, s settings) (*tried, error) {
 	q := ctxpage.Query{
 		Text: v.Question, Session: v.Session, Budget: s.Budget, Ladder: s.LadderOverflow, Dry: true, WordsOnly: s.Words,
 	}
-	if err := q.SetNames(s.Floor, s.Preset, "", ""); err != nil {
+	if err := q.SetNames(s.Floor, s.Preset, "", "", ""); err != nil {
 		return nil, err
 	}
 	a, err := h.scope(v.Scope).Assemble(ctx, q)

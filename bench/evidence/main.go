@@ -1,8 +1,12 @@
 // Command evidence measures how much of the evidence for an answer an assembled context holds. It speaks a two-process
 // protocol over the public API of ctxpage, so that the store really is on disk in between:
 //
-//	evidence ingest DIR    turns on stdin, one JSON object a line
-//	evidence query DIR     questions on stdin, one a line; the chosen turns on stdout, one answer a line
+//	evidence [--charge contents] ingest DIR    turns on stdin, one JSON object a line
+//	evidence [--charge contents] query DIR     questions on stdin, one a line; the chosen turns on stdout, one answer a line
+//
+// A budget charges the context as a model reads it, in tokens of o200k_base, with all that stands around the turns. With
+// --charge contents it charges the turns alone, by the formula below. The chosen turns never cost more than the budget by the
+// formula.
 //
 // A turn is {"id","session","time","speaker","text","tokens"} and, where facts are kept up to date, "source" and
 // "version": these become id and version of the artefact, so a later turn replaces an earlier one. A question is
@@ -22,6 +26,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -38,6 +43,7 @@ import (
 	"github.com/ctxpage/ctxpage/embed/static"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
+	"github.com/ctxpage/ctxpage/token/bpe"
 )
 
 type turn struct {
@@ -74,16 +80,22 @@ func (charge) Count(text string) int { return (len(stamp)+len(text)+3)/4 + 1 }
 
 const scope = "conversation"
 
+// contents says that a budget charges the texts alone.
+var contents bool
+
 func main() {
-	if len(os.Args) < 3 || os.Args[1] != "ingest" && os.Args[1] != "query" {
-		fmt.Fprintln(os.Stderr, "usage: evidence ingest DIR < turns\n       evidence query DIR < questions > answers")
+	flag.Usage = func() {
+		fmt.Fprintln(os.Stderr, "usage: evidence [--charge contents] ingest DIR < turns\n       evidence [--charge contents] query DIR < questions > answers")
 		os.Exit(2)
 	}
-	run := ingest
-	if os.Args[1] == "query" {
-		run = query
+	what := flag.String("charge", "rendered", "what a budget charges: rendered or contents")
+	flag.Parse()
+	contents = *what == "contents"
+	run := map[string]func(context.Context, string, io.Reader, io.Writer) error{"ingest": ingest, "query": query}[flag.Arg(0)]
+	if run == nil || flag.NArg() != 2 || !contents && *what != "rendered" {
+		flag.Usage()
 	}
-	if err := run(context.Background(), os.Args[2], os.Stdin, os.Stdout); err != nil {
+	if err := run(context.Background(), flag.Arg(1), os.Stdin, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "evidence:", err)
 		os.Exit(1)
 	}
@@ -93,7 +105,10 @@ func main() {
 const modelVar = "EVIDENCE_MODEL"
 
 func open(dir string, now func() time.Time) (*ctxpage.DB, error) {
-	o := ctxpage.Options{Counter: charge{}, Clock: now, PageTokens: store.MaxPageTokens, EmbedTimeout: time.Hour}
+	o := ctxpage.Options{Counter: bpe.O200k(), Clock: now, PageTokens: store.MaxPageTokens, EmbedTimeout: time.Hour}
+	if contents {
+		o.Counter = charge{}
+	}
 	if model := os.Getenv(modelVar); model != "" {
 		e, err := embedder(model)
 		if err != nil {
@@ -274,11 +289,14 @@ func query(ctx context.Context, dir string, in io.Reader, out io.Writer) error {
 		ans := answer{ID: q.ID, Budget: q.Budget, Chosen: []string{}}
 		if q.Budget > 0 {
 			text := strings.ToValidUTF8(q.Text[:min(len(q.Text), longestQuestion)], "")
-			a, err := s.Assemble(ctx, ctxpage.Query{Text: text, Budget: q.Budget, ContentsOnly: true})
+			a, err := s.Assemble(ctx, ctxpage.Query{Text: text, Budget: q.Budget, ContentsOnly: contents})
 			if err != nil {
 				return err
 			}
 			ans.choose(whole(a.Blocks))
+			if !contents {
+				ans.Tokens = min(a.Tokens, q.Budget)
+			}
 		}
 		return enc.Encode(ans)
 	})

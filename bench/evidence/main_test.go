@@ -14,6 +14,14 @@ import (
 // play ingests turns and asks the questions, each as lines.
 func play(t *testing.T, turns, questions []string) []answer {
 	t.Helper()
+	contents = true
+	defer func() { contents = false }()
+	return charged(t, turns, questions)
+}
+
+// charged is play with the charge that is set.
+func charged(t *testing.T, turns, questions []string) []answer {
+	t.Helper()
 	dir, ctx := t.TempDir(), context.Background()
 	require.NoError(t, ingest(ctx, dir, strings.NewReader(strings.Join(turns, "\n")), nil))
 	var out bytes.Buffer
@@ -55,7 +63,7 @@ func TestNothingIngested(t *testing.T) {
 	require.Empty(t, play(t, nil, []string{ask(512)})[0].Chosen)
 	var out bytes.Buffer
 	require.NoError(t, query(context.Background(), t.TempDir(), strings.NewReader(ask(512)), &out))
-	require.JSONEq(t, `{"question_id":"q","budget":512,"chosen":[],"tokens":0}`, out.String())
+	require.JSONEq(t, `{"question_id":"q","budget":512,"chosen":[],"tokens":14}`, out.String())
 }
 
 func TestTimesMayBeMissing(t *testing.T) {
@@ -101,6 +109,19 @@ func TestPriceOfTheLine(t *testing.T) {
 	require.Equal(t, 13, a[0].Tokens)
 	require.Len(t, a[1].Chosen, 2)
 	require.Equal(t, 613, a[1].Tokens)
+}
+
+// A rendered context costs what a model reads: the turns and what stands around them.
+func TestRenderedIsCharged(t *testing.T) {
+	var turns []string
+	for i := range 40 {
+		turns = append(turns, fmt.Sprintf(`{"id":"D1:%d","session":1,"time":"2024-02-01 09:00","speaker":"Ana","text":"I saw heron number %d on Monday, at the pond behind the old mill.","tokens":1}`, i, i))
+	}
+	a := charged(t, turns, []string{ask(300)})[0]
+	require.LessOrEqual(t, a.Tokens, 300)
+	require.Greater(t, a.Tokens, 270)
+	require.Greater(t, len(a.Chosen), 8)
+	require.Less(t, len(a.Chosen), 15, "of about 21 tokens each, without what stands around them")
 }
 
 func TestHostileQuestions(t *testing.T) {

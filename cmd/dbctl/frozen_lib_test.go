@@ -81,7 +81,7 @@ func assembled(a *ctxpage.Assembly, err error) (any, error) {
 func (q *frozenQuery) query() ctxpage.Query {
 	out := ctxpage.Query{Text: q.Text, Budget: q.Budget, Reserve: q.Reserve, TopK: q.TopK, Preset: q.Preset, Session: q.Session, AsOf: q.AsOf, Floor: q.Floor, Filter: q.Filter}
 	if q.Overflow > 0 {
-		_ = out.SetNames("", "", "ladder", "")
+		_ = out.SetNames("", "", "ladder", "", "")
 	}
 	out.ContentsOnly = q.Charge > 0
 	return out

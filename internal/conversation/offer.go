@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	NewestShare = 2  // the newest turn may take half of the budget before others compete
-	ReturnShare = 4  // turns that left the window and are found may take a quarter
-	TurnHeader  = 24 // the fewest tokens of a header; bounds how many turns are looked at
+	NewestShare = 2 // the newest turn may take half of the budget before others compete
+	ReturnShare = 4 // turns that left the window and are found may take a quarter
+	TurnHeader  = 4 // the fewest tokens of a header; bounds how many turns are looked at
 
 	OfferedShare = 8 // OfferedSize counts a turn as at most an eighth of the budget
 

@@ -27,6 +27,7 @@ type assembleCmd struct {
 	Preset   string   `help:"Ranking preset: default, or START (the published two-pass method)." default:"default"`
 	Overflow string   `help:"If not everything fits: fill with as much as fits, or degrade by whole tiers (ladder)." enum:"fill,ladder" default:"fill"`
 	Charge   string   `help:"What the budget counts: the rendered context, or its texts alone (contents) if you render them yourself." enum:"rendered,contents" default:"rendered"`
+	Form     string   `help:"How pages are shown: dense, which says once what pages have in common and names them by number, or long, with a header and a reference for each." enum:"dense,long" default:"dense"`
 	Summary  int      `name:"summary-tokens" help:"About how many tokens a page takes that is shortened." default:"200"`
 	AsOf     uint64   `help:"Assemble from the past, as of this LSN. An LSN beyond the newest is rejected; the error names the newest." placeholder:"LSN"`
 	Trace    string   `help:"Trace to record the assembly under, a ULID. Default: a new one."`
@@ -121,7 +122,7 @@ func (c *assembleCmd) query() (q ctxpage.Query, err error) {
 	if q.Kinds, err = view.Kinds(c.Kind); err != nil {
 		return q, err
 	}
-	if err := q.SetNames(c.Floor, c.Preset, c.Overflow, c.Charge); err != nil {
+	if err := q.SetNames(c.Floor, c.Preset, c.Overflow, c.Charge, c.Form); err != nil {
 		return q, usage("%v", err)
 	}
 	if q.Filter, err = c.filter(); err != nil {

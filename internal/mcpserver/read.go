@@ -67,7 +67,7 @@ type blockOut struct {
 
 func (s *server) assemble(ctx context.Context, _ *mcp.CallToolRequest, in assembleIn) (*mcp.CallToolResult, assembleOut, error) {
 	q := ctxpage.Query{Text: in.Query, Budget: in.Budget, Session: in.Session}
-	if err := q.SetNames(in.Floor, in.Preset, in.Overflow, in.Charge); err != nil {
+	if err := q.SetNames(in.Floor, in.Preset, in.Overflow, in.Charge, ""); err != nil {
 		return nil, assembleOut{}, err
 	}
 	if q.Budget == 0 {

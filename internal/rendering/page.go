@@ -36,7 +36,7 @@ type Page struct {
 func Pages(dst []render.Page, shown []Page, session string) []render.Page {
 	m := merger{pages: slices.Grow(dst, len(shown))}
 	for i := range shown {
-		m.add(&shown[i], session)
+		m.add(&shown[i], i+1, session)
 	}
 	m.close()
 	return m.pages
@@ -47,7 +47,7 @@ func (p *Page) Render(session string) render.Page {
 	h := p.Head
 	out := render.Page{
 		Ref: p.Ref, Kind: h.Kind.String(), Provenance: trust(h, p.Form).String(), Source: h.Artefact.Source, Date: h.CurrentAsOf,
-		Stale: p.Stale, Form: p.Form.String(), Name: h.Name, Text: p.Text,
+		Stale: p.Stale, Form: p.Form.String(), Name: h.Name, Group: h.Group, Text: p.Text,
 	}
 	switch {
 	case h.Kind == store.KindSystem:
@@ -63,6 +63,8 @@ func (p *Page) Render(session string) render.Page {
 			}
 			out.ToolCalls = append(out.ToolCalls, render.ToolCall{ID: c.ID, Type: c.Type, Name: c.Name, Arguments: c.Arguments})
 		}
+	case h.Kind == store.KindMessage:
+		out.Name = cmp.Or(h.Name, h.Role)
 	}
 	out.Stable = out.Stable || h.Pinned || p.Steady
 	return out
@@ -124,11 +126,13 @@ func inOrder(h *store.Head) bool {
 	return h.Version > 0 && !conversation.UsesTools(h) && !h.Pinned && h.Provenance != store.HumanVerified && store.SpokenAs(h.Role) != render.RoleSystem
 }
 
-func (m *merger) add(s *Page, session string) {
+// add adds the n-th page of the context. That is its number, which a model can name: the manifest has the pages in this order.
+func (m *merger) add(s *Page, n int, session string) {
 	h, p := s.Head, s.Render(session)
+	p.Number = n
 	if IsTurn(h, session) && inOrder(h) {
 		if h.Seq < m.seq {
-			p.Name, p.Role = cmp.Or(p.Name, p.Role), "" // a quotation: as a message it would seem to be said just now
+			p = Quoted(p) // as a message it would seem to be said just now
 		} else {
 			m.seq = h.Seq
 		}
@@ -148,6 +152,12 @@ func (m *merger) add(s *Page, session string) {
 		m.gap(s.Page - 1)
 		m.page = s.Page
 	}
+}
+
+// Quoted is a turn as a page of data.
+func Quoted(p render.Page) render.Page {
+	p.Name, p.Role = cmp.Or(p.Name, p.Role), ""
+	return p
 }
 
 // gap marks that pages of the turn are missing here.

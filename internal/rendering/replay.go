@@ -16,6 +16,20 @@ import (
 // ErrReplay means that a past assembly cannot be rendered again to the same bytes; the error says why.
 var ErrReplay = errors.New("ctxpage: replay differs")
 
+// The forms of a context, as a leaf names them (manifest.Record.Shape).
+const (
+	Dense = "dense"
+	Long  = "long"
+)
+
+// Form names a form.
+func Form(long bool) string {
+	if long {
+		return Long
+	}
+	return Dense
+}
+
 // Replayer shows past contexts once more, from their leaves and the immutable page versions these name.
 type Replayer struct {
 	Store  store.Store
@@ -47,8 +61,9 @@ func (a Replayer) Replay(ctx context.Context, leaf *manifest.Record) (out Replay
 		return Replayed{Missing: missing}, fmt.Errorf("%w: %s", store.ErrGone, strings.Join(missing, "; "))
 	}
 	seed, pages := a.Fence+"/"+leaf.Scope, Pages(nil, shown, leaf.Session)
-	b := render.Text(nil, seed, pages)
-	out = Replayed{Text: string(b), Same: bytes.Equal(a.Digest(b), leaf.Rendered), Shown: shown, Messages: render.Messages(seed, pages)}
+	long := leaf.Shape == Long
+	b := render.Text(nil, seed, pages, long)
+	out = Replayed{Text: string(b), Same: bytes.Equal(a.Digest(b), leaf.Rendered), Shown: shown, Messages: render.Messages(seed, pages, long)}
 	if !out.Same {
 		return out, fmt.Errorf("%w: the digest of %d bytes is not the recorded one", ErrReplay, len(b))
 	}
