@@ -54,10 +54,9 @@ export class Database implements AsyncDisposable {
     return await this.#transport.call(undefined, 'status', {}, options);
   }
 
-  /** Closes the connections. The server stays for others, and ends by itself when nobody calls. */
+  /** Waits for the calls under way and closes the connections. The server stays for others, and ends by itself when nobody calls. */
   async close(): Promise<void> {
-    this.#transport.close();
-    await Promise.resolve();
+    await this.#transport.close();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -87,7 +86,7 @@ async function checked(transport: Transport, signal: AbortSignal | undefined): P
     if (status.version === version) return new Database(transport);
     throw errorOf('skew', `the server (${status.program}, pid ${status.pid}) speaks version ${status.version} of the calls, this package version ${version}`, { hint: 'end that process, or update this package' });
   } catch (failure) {
-    transport.close();
+    await transport.close();
     throw failure;
   }
 }

@@ -35,6 +35,7 @@ export type Locate = (lost: Address | undefined, signal: AbortSignal | undefined
 
 const defaultTimeout = 60;
 const tries = 8;
+const mostBytes = 16 << 20; // of a request: what the server takes
 
 /** Codes that say that nothing was done, and that the same call may succeed soon. */
 const passing: ReadonlySet<string> = new Set(['closing', 'full', 'not_answering', 'outcome_unknown']);
@@ -62,6 +63,8 @@ export class Transport {
   #address: Address | undefined;
   #locating: Promise<Address> | undefined;
   #closed = false;
+  readonly #calls = new Set<Promise<unknown>>();
+  readonly #streams = new Set<() => void>();
   readonly #agent: Agent;
   readonly #locate: Locate;
 
@@ -70,14 +73,31 @@ export class Transport {
     this.#agent = new Agent({ keepAlive: true, maxSockets: connections, maxFreeSockets: 4 });
   }
 
-  /** Closes the idle connections. Calls under way end first; later calls fail. */
-  close(): void {
+  /** Waits for the calls under way, ends the streams, and closes the connections. Later calls fail. */
+  async close(): Promise<void> {
     this.#closed = true;
+    for (const end of this.#streams) end();
+    await Promise.allSettled(this.#calls);
     this.#agent.destroy();
   }
 
   /** Makes one call and returns its answer. repeat: the call may be made again although the first one may have happened. */
   async call<N extends CallName>(caller: Caller | undefined, name: N, input: Input<N>, options: CallOptions = {}, repeat = true): Promise<Output<N>> {
+    this.#open();
+    const answer = this.#attempts(caller, name, input, options, repeat);
+    this.#calls.add(answer);
+    try {
+      return await answer;
+    } finally {
+      this.#calls.delete(answer);
+    }
+  }
+
+  #open(): void {
+    if (this.#closed) throw errorOf('usage', 'this client is closed: open another');
+  }
+
+  async #attempts<N extends CallName>(caller: Caller | undefined, name: N, input: Input<N>, options: CallOptions, repeat: boolean): Promise<Output<N>> {
     const batch = batchOf(input);
     for (let attempt = 1; ; attempt++) {
       options.signal?.throwIfAborted();
@@ -95,32 +115,46 @@ export class Transport {
         }
         if (last) throw errorOf('no_answer', `${name}: no server answers: ${failure.message}`, { batch, cause: failure });
       }
-      await sleep(Math.min(10 * 2 ** attempt, 500), undefined, { signal: options.signal }).catch(() => undefined);
+      await pause(attempt, options.signal);
     }
   }
 
   /** Makes one call with an answer of many lines. It ends with the server's last line, or when the loop that reads it is left. */
   async *stream<N extends CallName>(caller: Caller, name: N, input: Input<N>, options: CallOptions = {}): AsyncGenerator<Output<N>, void, undefined> {
-    const { response, end } = await this.#send(caller, name, input, { ...options, timeout: options.timeout ?? 0 });
+    this.#open();
+    const { response, end } = await this.#begin(caller, name, input, { ...options, timeout: options.timeout ?? 0 });
+    const cut = (): void => void response.destroy();
+    this.#streams.add(cut);
     try {
       let rest = '';
       for await (const part of response.setEncoding('utf8') as AsyncIterable<string>) {
         const lines = (rest + part).split('\n');
         rest = lines.pop() ?? '';
-        for (const line of lines) {
-          const body: unknown = parse(line);
-          if (isError(body)) throw answered(body.error);
-          yield body as Output<N>;
-        }
+        for (const line of lines) yield lineOf(line) as Output<N>;
       }
-      const body: unknown = rest === '' ? undefined : parse(rest);
-      if (isError(body)) throw answered(body.error);
+      if (rest !== '') yield lineOf(rest) as Output<N>;
     } catch (failure) {
       options.signal?.throwIfAborted();
+      if (this.#closed) return;
       if (failure instanceof CtxpageError) throw failure;
       throw errorOf('no_answer', `${name}: the stream ended early: ${String(failure)}`, { hint: 'continue from the last next', cause: failure });
     } finally {
+      this.#streams.delete(cut);
       end();
+    }
+  }
+
+  /** Begins a stream. A server that ended before it sent anything is looked for again. */
+  async #begin(caller: Caller, name: CallName, input: unknown, options: CallOptions): Promise<{ response: IncomingMessage; end: () => void }> {
+    for (let attempt = 1; ; attempt++) {
+      try {
+        return await this.#send(caller, name, input, options);
+      } catch (failure) {
+        if (!(failure instanceof ConnectionFailure)) throw failure;
+        if (attempt === tries) throw errorOf('no_answer', `${name}: no server answers: ${failure.message}`, { cause: failure });
+        await pause(attempt, options.signal);
+        options.signal?.throwIfAborted();
+      }
     }
   }
 
@@ -144,6 +178,7 @@ export class Transport {
     const address = await this.#at(options.signal);
     const seconds = options.timeout ?? defaultTimeout;
     const body = name === 'status' ? undefined : Buffer.from(JSON.stringify(input), 'utf8');
+    if (body !== undefined && body.length > mostBytes) throw errorOf('too_large', `${name}: got ${body.length} bytes, expected at most ${mostBytes}`, { hint: 'send it in parts' });
     const where = address.socket === undefined ? new URL(address.url ?? '') : undefined;
     return await new Promise((resolve, reject) => {
       const req = request({
@@ -186,7 +221,6 @@ export class Transport {
   }
 
   async #at(signal: AbortSignal | undefined): Promise<Address> {
-    if (this.#closed) throw errorOf('usage', 'this client is closed: open another');
     if (this.#address !== undefined) return this.#address;
     // Callers share one search. None of them can abort it for the others.
     this.#locating ??= this.#locate(lostAddresses.get(this), undefined)
@@ -238,6 +272,18 @@ function parse(text: string): unknown {
   } catch (failure) {
     throw errorOf('no_answer', `got ${JSON.stringify(text.slice(0, 80))}, expected JSON`, { cause: failure });
   }
+}
+
+/** Returns the line of a stream. Its last one may be an error. */
+function lineOf(text: string): unknown {
+  const body = parse(text);
+  if (isError(body)) throw answered(body.error);
+  return body;
+}
+
+/** Waits before another attempt, longer each time. An aborted signal ends it. */
+async function pause(attempt: number, signal: AbortSignal | undefined): Promise<void> {
+  await sleep(Math.min(10 * 2 ** attempt, 500), undefined, { signal }).catch(() => undefined);
 }
 
 function isError(body: unknown): body is { error: ErrorBody } {
