@@ -70,8 +70,6 @@ var importMap = map[string]string{
 	"embed/static":     "",
 	"bench":            "",
 	"bench/evidence":   ". embed embed/static manifest store token/bpe",
-	"examples/agent":   ". manifest session store",
-	"examples/chat":    ". session",
 
 	"storetest":       "internal/lexical internal/triage manifest store internal/archive internal/format",
 	"internal/remote": "internal/lexical manifest store internal/archive internal/codec internal/format internal/filestore",
@@ -92,7 +90,7 @@ var importMap = map[string]string{
 }
 
 // leaves open no file, start no goroutine and read no clock: what they need comes from the caller.
-var leaves = []string{"internal/lexical", "token", "compat/contexty", "render", "internal/triage", "session", "directive", "internal/directivetext", "internal/directivelog", "internal/prose"}
+var leaves = []string{"internal/lexical", "token", "compat/contexty", "render", "internal/triage", "session", "directive", "internal/directivelog", "internal/prose"}
 
 // parsed is the files of a package. They are parsed here and not listed by the go command, so that the test cache sees
 // every change of them.

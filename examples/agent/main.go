@@ -1,7 +1,7 @@
 // Command agent is the first hour with ctxpage as one program: import a folder, chat 2,000 turns in a window, edit a file
 // and ask for the edit, hold an answer and approve it, replay a past context, and read all of it in a second process.
 //
-//	go run ./examples/agent [-turns N] [-window TOKENS]
+//	go run -C examples ./agent [-turns N] [-window TOKENS]
 //
 // It works on a copy of docs in a temporary directory. Two small functions stand in for a model and for its checker.
 package main

@@ -12,7 +12,6 @@ import (
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
-	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -52,8 +51,11 @@ func TestFirstHour(t *testing.T) {
 	w, err := db.Scope("acme/support/dana").Session("chat-1").Inspect(t.Context())
 	require.NoError(t, err)
 	require.LessOrEqual(t, w.Tokens, w.Limits.Usable)
-	reviewed, err := listing.Collect(db.Review().Batches(t.Context(), "", true))
-	require.NoError(t, err)
+	var reviewed []ctxpage.Held
+	for b, err := range db.Review().Batches(t.Context(), "", true) {
+		require.NoError(t, err)
+		reviewed = append(reviewed, b)
+	}
 	require.Len(t, reviewed, 1)
 	require.Equal(t, "approved", reviewed[0].Decided)
 	require.Equal(t, "kim", reviewed[0].DecidedBy)

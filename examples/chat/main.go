@@ -1,7 +1,7 @@
 // Chat is a long conversation under the default settings of a window: turns of all sizes come in, the window stays within
 // its limit, every question gets a context, and what left the window is read again. Run it with
 //
-//	go run ./examples/chat -turns 100000 -window 32000
+//	go run -C examples ./chat -turns 100000 -window 32000
 package main
 
 import (

@@ -1,7 +1,7 @@
 // Package conversation holds the sessions that a process uses in memory. Turns is the plain data of one session: its turns,
 // their rows, and the decisions of passes, the watcher and pins about them, with the rules that follow from these. Its
 // methods do no I/O, read no clock and take no lock; their changes are collected in Writes. Conversation ties Turns to a
-// store: it loads the rows, has one lock for each session, commits what was collected, and runs the watcher. 
+// store: it loads the rows, has one lock for each session, commits what was collected, and runs the watcher.
 // The rules of a window stand in files of their own (window*.go but for window.go): what a pass retains, pages or evicts (Judge), and how
 // headroom is kept by plans (State, Plan, Machine). Every decision is a view: the text of a turn stays stored, and a paged or
 // evicted turn is one recall away. These rules are pure: they read no clock, open no file and start no goroutine, and nothing
