@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/dbtest"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/render"
 	"github.com/ctxpage/ctxpage/session"
@@ -436,7 +436,7 @@ func TestAppendBatch(t *testing.T) {
 	refs := must(chat.Append(ctx, turns...))(t)
 	require.Len(t, refs, 2)
 	require.Equal(t, refs, must(chat.Append(ctx, turns...))(t))
-	require.Len(t, must(listing.Collect(chat.Turns(ctx, 0)))(t), 2)
+	require.Len(t, must(loop.Collect(chat.Turns(ctx, 0)))(t), 2)
 	must(chat.Append(ctx, Turn{Role: "user", Text: "thanks"}))(t)
 	require.Equal(t, refs, must(chat.Append(ctx, turns...))(t))
 
@@ -450,7 +450,7 @@ func TestAppendBatch(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrInvalid, "another scope")
 	_, err = chat.Append(ctx, turns[0], Turn{Role: "user", Text: "of no batch"})
 	require.ErrorIs(t, err, store.ErrInvalid, "two batches")
-	require.Len(t, must(listing.Collect(chat.Turns(ctx, 0)))(t), 3)
+	require.Len(t, must(loop.Collect(chat.Turns(ctx, 0)))(t), 3)
 
 	require.NoError(t, db.Close())
 	db = openTest(t, path, talkOptions())
@@ -458,9 +458,9 @@ func TestAppendBatch(t *testing.T) {
 	require.Equal(t, refs, must(chat.Append(ctx, turns...))(t))
 	must(chat.Truncate(ctx, 0, ""))(t)
 	require.Equal(t, refs, must(chat.Append(ctx, turns...))(t), "it is not appended again")
-	require.Empty(t, must(listing.Collect(chat.Turns(ctx, 0)))(t))
+	require.Empty(t, must(loop.Collect(chat.Turns(ctx, 0)))(t))
 	must(chat.Append(ctx, Turn{Role: "user", Text: "what of refunds?"}))(t)
-	require.Len(t, must(listing.Collect(chat.Turns(ctx, 0)))(t), 1, "control: without the batch it is")
+	require.Len(t, must(loop.Collect(chat.Turns(ctx, 0)))(t), 1, "control: without the batch it is")
 	require.Empty(t, must(db.Admin().Check(ctx, nil))(t))
 	require.NoError(t, db.Close())
 }
@@ -472,7 +472,7 @@ func TestTruncate(t *testing.T) {
 		must(chat.Append(ctx, Turn{Role: "user", Text: fmt.Sprint("turn ", i+1)}))(t)
 	}
 	texts := func() (out []string) {
-		for _, v := range must(listing.Collect(chat.Turns(ctx, 0)))(t) {
+		for _, v := range must(loop.Collect(chat.Turns(ctx, 0)))(t) {
 			out = append(out, v.Text)
 		}
 		return out

@@ -13,7 +13,7 @@ import (
 
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
@@ -37,13 +37,13 @@ func invisible(t testing.TB, s *Scope, id, word string) {
 	require.ErrorIs(t, errOf(s.Get(ctx, id)), store.ErrNotFound, "get")
 	require.ErrorIs(t, errOf(s.Recall(ctx, Ref{Scope: s.Name(), ID: id, Version: 1})), store.ErrNotFound, "getref")
 	require.ErrorIs(t, errOf(s.Recall(ctx, Ref{ID: id})), store.ErrNotFound, "recall")
-	require.ErrorIs(t, errOf(listing.Collect(s.Versions(ctx, id))), store.ErrNotFound, "history")
+	require.ErrorIs(t, errOf(loop.Collect(s.Versions(ctx, id))), store.ErrNotFound, "history")
 	require.NotContains(t, hitIDs(must(hitsOf(s.Search(ctx, word, 0)))(t)), id, "search")
 	a := assemble(t, s, Query{Text: word, Floor: store.Scratch})
 	require.NotContains(t, ids(a), id, "assemble")
 	require.Empty(t, left(a, id), "left out")
 	require.NotContains(t, a.Text(), word)
-	list := must(listing.Collect(s.Artefacts(ctx, "")))(t)
+	list := must(loop.Collect(s.Artefacts(ctx, "")))(t)
 	require.False(t, slices.ContainsFunc(list, func(v *Version) bool { return v.ID == id }), "list")
 	var export strings.Builder
 	must(s.Export(ctx, &export))(t)
@@ -133,7 +133,7 @@ func TestCommitOrder(t *testing.T) {
 	require.Equal(t, "answer", conflict.Ref.ID)
 	require.Less(t, conflict.Have, conflict.Now)
 	require.NotEqual(t, "new answer", get(t, s, "answer").Text)
-	require.Empty(t, must(listing.Collect(db.Review().Batches(ctx, "", true)))(t), "a conflict holds nothing")
+	require.Empty(t, must(loop.Collect(db.Review().Batches(ctx, "", true)))(t), "a conflict holds nothing")
 
 	tx = setup()
 	changePolicy()
@@ -515,14 +515,14 @@ func TestReview(t *testing.T) {
 	r := db.Review()
 
 	var next string
-	list, err := listing.Collect(r.Batches(ctx, "", false, AtMost(2, "", &next)))
+	list, err := loop.Collect(r.Batches(ctx, "", false, AtMost(2, "", &next)))
 	require.NoError(t, err)
 	require.Equal(t, []string{first, second}, []string{list[0].ID, list[1].ID})
-	list = must(listing.Collect(r.Batches(ctx, "acme", false, AtMost(2, next, &next))))(t)
+	list = must(loop.Collect(r.Batches(ctx, "acme", false, AtMost(2, next, &next))))(t)
 	require.Empty(t, next)
 	require.Equal(t, third, list[0].ID)
 	require.Equal(t, []any{"agent", "checker", "unsure", .6}, []any{list[0].Actor, list[0].By, list[0].Note, list[0].Confidence})
-	list = must(listing.Collect(r.Batches(ctx, "other", true)))(t)
+	list = must(loop.Collect(r.Batches(ctx, "other", true)))(t)
 	require.Empty(t, list)
 
 	for _, by := range []string{"", "agent"} {
@@ -559,9 +559,9 @@ func TestReview(t *testing.T) {
 	s, r = db.Scope("acme"), db.Review()
 	must(r.Approve(ctx, third, Approval{By: "anna", Stale: true, HumanVerified: true}))(t)
 	require.Equal(t, store.HumanVerified, get(t, s, "third").Provenance)
-	list = must(listing.Collect(r.Batches(ctx, "", false)))(t)
+	list = must(loop.Collect(r.Batches(ctx, "", false)))(t)
 	require.Empty(t, list)
-	list = must(listing.Collect(r.Batches(ctx, "", true)))(t)
+	list = must(loop.Collect(r.Batches(ctx, "", true)))(t)
 	require.Equal(t, []string{"approved", "rejected", "approved"}, []string{list[0].Decided, list[1].Decided, list[2].Decided})
 	for _, id := range []string{"", "x", "01ARZ3NDEKTSV4RRFFQ69G5FAV"} {
 		_, err = r.Show(ctx, id)
@@ -849,7 +849,7 @@ func TestCommitAfterAFailedWrite(t *testing.T) {
 		}), store.ErrTxnFailed, name)
 		invisible(t, s, "half", "half")
 	}
-	require.Empty(t, must(listing.Collect(db.Review().Batches(ctx, "", true)))(t))
+	require.Empty(t, must(loop.Collect(db.Review().Batches(ctx, "", true)))(t))
 
 	tx := begin(t, s) // the negative control: a read that finds nothing is no failed write
 	require.ErrorIs(t, errOf(tx.Get(ctx, "none")), store.ErrNotFound)

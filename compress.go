@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/ctxpage/ctxpage/internal/conversation"
-	"github.com/ctxpage/ctxpage/internal/deadline"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/internal/prose"
 	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/manifest"
@@ -199,7 +199,7 @@ func (db *DB) shorten(ctx context.Context, by conversation.Summarizer, text stri
 	}
 	ctx, cancel := context.WithTimeout(ctx, db.opts.SummarizeTimeout)
 	defer cancel()
-	short, err := deadline.Call(ctx, func() (string, error) { return by.Summarize(ctx, text, most) })
+	short, err := loop.Call(ctx, func() (string, error) { return by.Summarize(ctx, text, most) })
 	if err != nil {
 		db.opts.Logger.Warn("no summary was made, an extract is used", "summarizer", by.Name(), "error", err)
 	}

@@ -42,31 +42,29 @@ var importMap = map[string]string{
 	"internal/triage":       "",
 	"internal/prose":        "internal/lexical",
 	"session":               "internal/prose",
-	"store":                 "internal/listing internal/lexical manifest render internal/triage internal/codec",
+	"store":                 "internal/lexical manifest render internal/triage internal/codec internal/loop",
 	"internal/codec":        "",
 	"internal/format":       "internal/archive internal/codec internal/lexical manifest store internal/triage",
-	"internal/engine":       "internal/archive internal/codec internal/format internal/lexical internal/listing internal/triage internal/vector manifest store",
+	"internal/engine":       "internal/archive internal/codec internal/format internal/lexical internal/triage internal/vector manifest store internal/loop",
 	"internal/filestore":    "internal/archive internal/codec internal/engine internal/format internal/lexical manifest store wal",
 	"internal/conversation": "internal/codec internal/prose internal/triage manifest render session store token internal/format",
 	"internal/handoff":      "directive internal/conversation internal/freshness internal/directivelog internal/prose manifest session store",
-	"internal/vector":       "internal/deadline store internal/format",
+	"internal/vector":       "store internal/format internal/loop",
 	"internal/rendering":    "internal/codec internal/format internal/directivelog internal/conversation internal/prose manifest render store internal/triage",
 	"internal/directivelog": "directive internal/codec manifest store internal/prose internal/format",
 	"internal/eraseplan":    "internal/directivelog internal/rendering internal/conversation internal/handoff manifest store internal/format ops internal/freshness internal/archive",
-	"internal/deadline":     "",
-	"internal/listing":      "",
 	"internal/portable":     "internal/eraseplan manifest store token internal/directivelog ops internal/freshness internal/format",
-	"internal/freshness":    "internal/deadline internal/codec store internal/triage internal/directivelog internal/format ops",
-	".":                     "internal/filestore store directive internal/lexical manifest render session token internal/triage internal/deadline internal/codec internal/eraseplan internal/format internal/freshness internal/handoff internal/directivelog internal/listing internal/rendering internal/conversation internal/vector internal/portable ops internal/prose internal/remote",
+	"internal/freshness":    "internal/codec store internal/triage internal/directivelog internal/format ops internal/loop",
+	".":                     "internal/filestore store directive internal/lexical manifest render session token internal/triage internal/codec internal/eraseplan internal/format internal/freshness internal/handoff internal/directivelog internal/rendering internal/conversation internal/vector internal/portable ops internal/prose internal/remote internal/loop",
 
-	"embed":            "internal/deadline",
-	"serve":            ". directive internal/filestore internal/view manifest internal/remote render session store token/bpe internal/triage internal/listing ops internal/portable",
+	"embed":            "internal/loop",
+	"serve":            ". directive internal/filestore internal/view manifest internal/remote render session store token/bpe internal/triage ops internal/portable internal/loop",
 	"ui":               ". internal/view manifest ops render session store token",
 	"internal/view":    ". store internal/triage ops",
-	"httpsource":       "internal/deadline store",
+	"httpsource":       "store internal/loop",
 	"cmd/dbctl":        "internal/dbctl",
-	"internal/dbctl":   ". directive embed internal/filestore internal/eraseplan internal/freshness internal/handoff internal/view internal/mcpserver manifest internal/remote render session store token token/bpe internal/triage internal/portable internal/foreign serve embed/static internal/deadline internal/listing internal/archive ops internal/format compat/commands compat/contexty ui",
-	"internal/foreign": ". internal/portable render store internal/listing",
+	"internal/dbctl":   ". directive embed internal/filestore internal/eraseplan internal/freshness internal/handoff internal/view internal/mcpserver manifest internal/remote render session store token token/bpe internal/triage internal/portable internal/foreign serve embed/static internal/archive ops internal/format compat/commands compat/contexty ui internal/loop",
+	"internal/foreign": ". internal/portable render store internal/loop",
 	"embed/static":     "",
 	"bench":            "",
 	"bench/evidence":   ". embed embed/static manifest store token/bpe",
@@ -74,7 +72,7 @@ var importMap = map[string]string{
 	"storetest":       "internal/lexical internal/triage manifest store internal/archive internal/format",
 	"internal/remote": "internal/lexical manifest store internal/archive internal/codec internal/format internal/filestore",
 
-	"internal/mcpserver": ". internal/view manifest render internal/triage internal/listing store",
+	"internal/mcpserver": ". internal/view manifest render internal/triage store internal/loop",
 
 	"internal/dbtest":      "internal/codec wal",
 	"internal/systest":     ". internal/dbtest internal/filestore store",
@@ -87,10 +85,11 @@ var importMap = map[string]string{
 	// Published tools to the letter, for dbctl and the conformance runner. The pipeline does not know them.
 	"compat/contexty": "token token/bpe internal/triage",
 	"compat/commands": "directive internal/directivetext internal/handoff internal/prose session internal/conversation",
+	"internal/loop":   "",
 }
 
 // leaves open no file, start no goroutine and read no clock: what they need comes from the caller.
-var leaves = []string{"internal/lexical", "token", "compat/contexty", "render", "internal/triage", "session", "directive", "internal/directivelog", "internal/prose"}
+var leaves = []string{"internal/lexical", "token", "compat/contexty", "render", "internal/triage", "session", "directive", "internal/directivetext", "internal/directivelog", "internal/prose"}
 
 // parsed is the files of a package. They are parsed here and not listed by the go command, so that the test cache sees
 // every change of them.

@@ -10,7 +10,7 @@ import (
 	"github.com/ctxpage/ctxpage/directive"
 	"github.com/ctxpage/ctxpage/internal/directivelog"
 	"github.com/ctxpage/ctxpage/internal/format"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -174,7 +174,7 @@ func (d *Directives) list(ctx context.Context, cursor string, limit int) (list [
 	}
 	from := newest.Version
 	if cursor != "" {
-		v, ok := listing.At(cursor, d.s.name)
+		v, ok := loop.At(cursor, d.s.name)
 		if !ok || v > from {
 			return nil, "", store.Invalid("cursor", strconv.Quote(cursor), "a cursor from the page before")
 		}
@@ -182,7 +182,7 @@ func (d *Directives) list(ctx context.Context, cursor string, limit int) (list [
 	}
 	for ; from > 0; from-- {
 		if len(list) == limit {
-			return list, listing.Cursor(from, d.s.name), nil
+			return list, loop.Cursor(from, d.s.name), nil
 		}
 		row, err := d.entry(ctx, from)
 		if errors.Is(err, store.ErrGone) { // and so are those before it

@@ -16,7 +16,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/archive"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/directivelog"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/render"
@@ -201,19 +201,19 @@ func TestDirectivesRestartWithAQuestion(t *testing.T) {
 	require.Equal(t, []string{"podman"}, st.Own.State.Items(directive.Use))
 
 	var next string
-	list := must(listing.Collect(s.Directives().Entries(ctx, AtMost(1, "", &next))))(t)
+	list := must(loop.Collect(s.Directives().Entries(ctx, AtMost(1, "", &next))))(t)
 	require.Len(t, list, 1)
 	require.Equal(t, "bob", list[0].Actor)
 	require.Equal(t, "yes please!", list[0].Input)
 	require.Equal(t, directive.Update, list[0].Decision.Kind)
 	require.True(t, list[0].Decision.State.Equal(st.Own.State))
-	list = must(listing.Collect(s.Directives().Entries(ctx, AtMost(1, next, &next))))(t)
+	list = must(loop.Collect(s.Directives().Entries(ctx, AtMost(1, next, &next))))(t)
 	require.Empty(t, next)
 	require.Equal(t, directive.Entry{
 		Version: 1, At: list[0].At, Actor: "ann", Action: "step", Input: "use podman instead of docker", Decision: d, After: list[0].After,
 	}, list[0])
 	require.Equal(t, d.Prompt, list[0].After.Pending.Prompt)
-	require.ErrorIs(t, errOf(listing.Collect(s.Directives().Entries(ctx, AtMost(1, "x", nil)))), store.ErrInvalid)
+	require.ErrorIs(t, errOf(loop.Collect(s.Directives().Entries(ctx, AtMost(1, "x", nil)))), store.ErrInvalid)
 	require.NoError(t, db.Close())
 
 	db = openTest(t, path, Options{ReadOnly: true})
@@ -233,7 +233,7 @@ func TestDirectivesRestoreAndImport(t *testing.T) {
 	tell(t, s, "no")                      // 4
 	tell(t, s, "clear state")             // 5
 	sessions := []directive.Session{{}}
-	list := must(listing.Collect(d.Entries(ctx)))(t)
+	list := must(loop.Collect(d.Entries(ctx)))(t)
 	for _, e := range slices.Backward(list) {
 		sessions = append(sessions, e.After)
 	}
@@ -258,7 +258,7 @@ func TestDirectivesRestoreAndImport(t *testing.T) {
 	require.NoError(t, d.Import(ctx, directive.Session{State: state}))
 	require.Equal(t, version+1, stateOf(t, s).Version)
 	require.ErrorIs(t, d.Import(ctx, directive.Session{Pending: &directive.Pending{New: "the"}}), store.ErrInvalid)
-	list = must(listing.Collect(d.Entries(ctx, AtMost(2, "", nil))))(t)
+	list = must(loop.Collect(d.Entries(ctx, AtMost(2, "", nil))))(t)
 	require.Equal(t, []string{"import", "restore"}, []string{list[0].Action, list[1].Action})
 	sound(t, db)
 }
@@ -279,7 +279,7 @@ func TestDirectivesApply(t *testing.T) {
 	st := stateOf(t, s)
 	require.Equal(t, uint64(2), st.Version)
 	require.True(t, o.State.Equal(st.Own.State))
-	list := must(listing.Collect(s.Directives().Entries(ctx)))(t)
+	list := must(loop.Collect(s.Directives().Entries(ctx)))(t)
 	require.Equal(t, "use docker", list[0].Input)
 	require.Equal(t, "set premise brief", list[1].Input)
 	require.Zero(t, list[1].After.State.Len())
@@ -306,7 +306,7 @@ func TestDirectivesAreNotGatedAndPagesDoNotStep(t *testing.T) {
 	require.ErrorAs(t, err, &held)
 	require.Equal(t, store.ReasonStaleContext, held.Reason, "the answer was written under other directives")
 	require.Equal(t, uint64(2), stateOf(t, s).Version)
-	require.Len(t, must(listing.Collect(db.Review().Batches(ctx, "", false)))(t), 1)
+	require.Len(t, must(loop.Collect(db.Review().Batches(ctx, "", false)))(t), 1)
 }
 
 func TestReservedIDs(t *testing.T) {
@@ -358,7 +358,7 @@ func TestDirectivesRefuseOddInput(t *testing.T) {
 	cancel()
 	require.ErrorIs(t, errOf(s.Directives().Step(done, "use y")), context.Canceled)
 	require.ErrorIs(t, errOf(db.Scope("a//b").Directives().Step(ctx, "use y")), store.ErrInvalid)
-	require.ErrorIs(t, errOf(listing.Collect(db.Scope("a//b").Directives().Entries(ctx))), store.ErrInvalid)
+	require.ErrorIs(t, errOf(loop.Collect(db.Scope("a//b").Directives().Entries(ctx))), store.ErrInvalid)
 	require.Equal(t, uint64(2), stateOf(t, s).Version)
 	sound(t, db)
 }
@@ -426,7 +426,7 @@ func TestDirectivesConcurrently(t *testing.T) {
 	for _, s := range scopes {
 		st := stateOf(t, s)
 		require.Equal(t, 2*each, st.Own.State.Len())
-		list := must(listing.Collect(s.Directives().Entries(ctx, AtMost(1000, "", nil))))(t)
+		list := must(loop.Collect(s.Directives().Entries(ctx, AtMost(1000, "", nil))))(t)
 		require.Equal(t, st.Version, list[0].Version)
 		for i := range list[:len(list)-1] {
 			require.Equal(t, list[i].Version, list[i+1].Version+1)
@@ -510,7 +510,7 @@ func TestCheckFindsDirectivesThatDiffer(t *testing.T) {
 			require.NotEmpty(t, problems)
 			if name == "damaged" {
 				require.Equal(t, "I10", problems[0].Invariant)
-				require.ErrorIs(t, errOf(listing.Collect(db.Scope("acme").Directives().Entries(ctx))), store.ErrCorrupt)
+				require.ErrorIs(t, errOf(loop.Collect(db.Scope("acme").Directives().Entries(ctx))), store.ErrCorrupt)
 				return
 			}
 			require.Equal(t, "I14", problems[0].Invariant)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/internal/freshness"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -54,7 +54,7 @@ func (s *Scope) RemoveDirectory(ctx context.Context, d Directory) error {
 	if err != nil {
 		return err
 	}
-	known, err := listing.Collect(s.Directories(ctx))
+	known, err := loop.Collect(s.Directories(ctx))
 	if err != nil {
 		return err
 	}

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -160,7 +160,7 @@ func ExampleDB_Review() {
 	check(tx.Put(ctx, ctxpage.Artefact{ID: "finding", Text: "The gateway retries twice."}))
 	fmt.Println(errors.Is(tx.Commit(ctx, ctxpage.Verdict{}), store.ErrHeld))
 
-	waiting, err := listing.Collect(db.Review().Batches(ctx, "", false))
+	waiting, err := loop.Collect(db.Review().Batches(ctx, "", false))
 	check(err)
 	for _, h := range waiting {
 		shown, err := db.Review().Show(ctx, h.ID) // the list has no texts

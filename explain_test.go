@@ -14,7 +14,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/archive"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/filestore"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/internal/portable"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
@@ -142,7 +142,7 @@ func TestReplayAndReviewLeaveManifests(t *testing.T) {
 	}
 	require.ErrorIs(t, errOf(db.Scope("other").Replay(ctx, a.Trace)), store.ErrNotFound, "a handle replays its own contexts alone")
 	require.NoError(t, db.Replayable(ctx, a.Trace))
-	list := must(listing.Collect(db.Review().Batches(ctx, "acme", false)))(t)
+	list := must(loop.Collect(db.Review().Batches(ctx, "acme", false)))(t)
 	require.Len(t, list, 1)
 	require.Empty(t, list[0].Writes[0].Text, "a list has no contents")
 	require.Empty(t, list[0].Writes[0].Pages[0].Text)
@@ -213,7 +213,7 @@ func TestTraceOfATurnThatNamesNoAssembly(t *testing.T) {
 		}
 	}
 	require.Equal(t, before, dbtest.SizeOf(db.Manifests()))
-	require.Empty(t, must(listing.Collect(chat.Turns(ctx, 0)))(t))
+	require.Empty(t, must(loop.Collect(chat.Turns(ctx, 0)))(t))
 	invisible(t, s, "answer", "at most 400")
 
 	a := assemble(t, s, Query{Text: "refunds"}) // the negative control; its trace in another spelling is the same

@@ -11,7 +11,7 @@ import (
 
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
@@ -251,7 +251,7 @@ func TestSummarizerFails(t *testing.T) {
 			for _, p := range a.Manifest.Pages {
 				require.Contains(t, p.Reason, "summarizer")
 			}
-			require.Len(t, must(listing.Collect(s.Artefacts(ctx, "")))(t), 3, "nothing was stored")
+			require.Len(t, must(loop.Collect(s.Artefacts(ctx, "")))(t), 3, "nothing was stored")
 			replays(t, db, a)
 		})
 	}

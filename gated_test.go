@@ -11,7 +11,7 @@ import (
 
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/directive"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
@@ -74,7 +74,7 @@ func TestGatedHandleWritesNothing(t *testing.T) {
 	afterLSN, afterContent := state()
 	require.Equal(t, lsn, afterLSN)
 	require.Equal(t, content, afterContent)
-	require.Equal(t, []string{"chat"}, must(listing.Collect(agent.Sessions(ctx)))(t))
+	require.Equal(t, []string{"chat"}, must(loop.Collect(agent.Sessions(ctx)))(t))
 
 	// The negative control: the host may all of it that does not fail for reasons of its own.
 	for _, try := range []func() error{
@@ -117,8 +117,8 @@ func TestGatedReads(t *testing.T) {
 	require.Equal(t, assemble(t, host, q).Text(), assemble(t, agent, q).Text())
 	for name, read := range map[string]func() error{
 		"recall":  func() error { _, err := agent.Recall(ctx, Ref{ID: "policy"}); return err },
-		"list":    func() error { _, err := listing.Collect(agent.Artefacts(ctx, "")); return err },
-		"history": func() error { _, err := listing.Collect(agent.Versions(ctx, "policy")); return err },
+		"list":    func() error { _, err := loop.Collect(agent.Artefacts(ctx, "")); return err },
+		"history": func() error { _, err := loop.Collect(agent.Versions(ctx, "policy")); return err },
 		"search":  func() error { _, err := agent.Search(ctx, "refunds", 0); return err },
 		"export":  func() error { _, err := agent.Export(ctx, &strings.Builder{}); return err },
 		"contract": func() error {
@@ -130,7 +130,7 @@ func TestGatedReads(t *testing.T) {
 			return err
 		},
 		"window":    func() error { _, err := agent.Session("chat").Inspect(ctx); return err },
-		"turns":     func() error { _, err := listing.Collect(agent.Session("chat").Turns(ctx, 0)); return err },
+		"turns":     func() error { _, err := loop.Collect(agent.Session("chat").Turns(ctx, 0)); return err },
 		"turn":      func() error { _, err := agent.Session("chat").Recall(ctx, "block-chat-1"); return err },
 		"dry pass":  func() error { _, err := agent.Session("chat").Pass(ctx, session.PassQuery{DryRun: true}); return err },
 		"handoff":   func() error { _, err := agent.Session("chat").Handoff(ctx, "x"); return err },

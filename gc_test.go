@@ -12,7 +12,7 @@ import (
 
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/filestore"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
@@ -103,7 +103,7 @@ func TestGCDrops(t *testing.T) {
 		}
 		hits := must(hitsOf(s.Search(ctx, "zebra", 10)))(t)
 		require.Empty(t, hits, "the words of what is gone find nothing, not what came after either")
-		hs := must(listing.Collect(s.Versions(ctx, "a")))(t)
+		hs := must(loop.Collect(s.Versions(ctx, "a")))(t)
 		require.Equal(t, []bool{false, true, true}, []bool{hs[0].Gone, hs[1].Gone, hs[2].Gone})
 		require.Equal(t, []string{"", rep.Trace, rep.Trace}, []string{hs[0].GoneBy, hs[1].GoneBy, hs[2].GoneBy})
 		require.Empty(t, hs[1].Actor)
@@ -477,7 +477,7 @@ func TestGCBoundsJournals(t *testing.T) {
 	passes := must(s.Session("chat").Passes(ctx))(t)
 	require.Len(t, passes, 32)
 	require.EqualValues(t, 50*rounds, passes[31].Number)
-	list := must(listing.Collect(s.Directives().Entries(ctx, AtMost(1000, "", nil))))(t)
+	list := must(loop.Collect(s.Directives().Entries(ctx, AtMost(1000, "", nil))))(t)
 	require.Len(t, list, 32)
 	newest, oldest := list[0].Version, list[31].Version
 	require.Equal(t, newest-31, oldest)

@@ -4,11 +4,11 @@ import (
 	"context"
 	"iter"
 
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// A listing is a sequence. It reads a part at a time, by these rules, which internal/listing implements:
+// A listing is a sequence. It reads a part at a time, by these rules, which internal/loop implements:
 //
 //   - It reads nothing until it is ranged over, and each range reads again from the start.
 //   - Breaking out of the loop reads no further part. AtMost ends it after one part and returns the place of the next.
@@ -40,12 +40,12 @@ func (p *part) size() int {
 // both a cursor and an error left damaged items out.
 func ranged[T any](ctx context.Context, p *part, atOnce int, read func(cursor string, limit int) ([]T, string, error)) iter.Seq2[T, error] {
 	if p == nil {
-		return listing.All(ctx, "", func(cursor string) ([]T, string, bool, error) {
+		return loop.All(ctx, "", func(cursor string) ([]T, string, bool, error) {
 			part, next, err := read(cursor, atOnce)
 			return part, next, next != "", err
 		})
 	}
-	return listing.All(ctx, p.cursor, func(cursor string) ([]T, string, bool, error) {
+	return loop.All(ctx, p.cursor, func(cursor string) ([]T, string, bool, error) {
 		part, next, err := read(cursor, p.size())
 		if p.next != nil {
 			*p.next = next

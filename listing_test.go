@@ -13,7 +13,7 @@ import (
 
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/storetest"
@@ -94,7 +94,7 @@ func TestArtefactsAsASequence(t *testing.T) {
 	got := must(drain(t, s.Artefacts(ctx, "a-")))(t)
 	require.Equal(t, want, namesOf(got))
 	require.Empty(t, got[0].Text)
-	listed := must(listing.Collect(s.Artefacts(ctx, "a-", AtMost(1000, "", nil))))(t)
+	listed := must(loop.Collect(s.Artefacts(ctx, "a-", AtMost(1000, "", nil))))(t)
 	require.Equal(t, listed, got, "what the cursor form gives")
 	size := dbtest.SizeOf(db.Manifests())
 
@@ -234,10 +234,10 @@ func TestSessionsAndDirectoriesAsSequences(t *testing.T) {
 
 	got := must(drain(t, s.Sessions(ctx)))(t)
 	require.Equal(t, names, got)
-	require.Equal(t, must(listing.Collect(s.Sessions(ctx)))(t), got)
+	require.Equal(t, must(loop.Collect(s.Sessions(ctx)))(t), got)
 	gotDirs := must(drain(t, s.Directories(ctx)))(t)
 	require.Equal(t, dirs, gotDirs)
-	require.Equal(t, must(listing.Collect(s.Directories(ctx)))(t), gotDirs)
+	require.Equal(t, must(loop.Collect(s.Directories(ctx)))(t), gotDirs)
 	require.Equal(t, size, dbtest.SizeOf(db.Manifests()), "a listing leaves no manifest")
 
 	st.before = func(int) error { return nil }
@@ -296,7 +296,7 @@ func TestDirectivesAsASequence(t *testing.T) {
 	for i := range atOnce + 4 {
 		must(d.Step(ctx, fmt.Sprintf("use tool%d", i)))(t)
 	}
-	want := must(listing.Collect(d.Entries(ctx, AtMost(1000, "", nil))))(t)
+	want := must(loop.Collect(d.Entries(ctx, AtMost(1000, "", nil))))(t)
 	require.Greater(t, len(want), atOnce)
 	require.Equal(t, want, must(drain(t, d.Entries(ctx)))(t))
 	require.ErrorIs(t, errOf(drain(t, db.Scope("no/../scope\x00").Directives().Entries(ctx))), store.ErrInvalid)
@@ -368,13 +368,13 @@ func TestListingsOfAnyLimit(t *testing.T) {
 		put(t, s, Artefact{ID: strings.Repeat("x", i+1), Text: "t"})
 	}
 	for _, limit := range []int{math.MinInt, -1, 0, math.MaxInt} {
-		list := must(listing.Collect(s.Artefacts(ctx, "", AtMost(limit, "", nil))))(t)
+		list := must(loop.Collect(s.Artefacts(ctx, "", AtMost(limit, "", nil))))(t)
 		require.Len(t, list, 70)
-		list = must(listing.Collect(s.Versions(ctx, "x", AtMost(limit, "", nil))))(t)
+		list = must(loop.Collect(s.Versions(ctx, "x", AtMost(limit, "", nil))))(t)
 		require.Len(t, list, 1)
-		require.ErrorIs(t, errOf(listing.Collect(s.Versions(ctx, "x", AtMost(limit, "4000000000", nil)))), store.ErrInvalid, "a cursor from elsewhere")
-		must(listing.Collect(db.Scopes(ctx, "", AtMost(limit, "", nil))))(t)
-		must(listing.Collect(db.Review().Batches(ctx, "", true, AtMost(limit, "", nil))))(t)
+		require.ErrorIs(t, errOf(loop.Collect(s.Versions(ctx, "x", AtMost(limit, "4000000000", nil)))), store.ErrInvalid, "a cursor from elsewhere")
+		must(loop.Collect(db.Scopes(ctx, "", AtMost(limit, "", nil))))(t)
+		must(loop.Collect(db.Review().Batches(ctx, "", true, AtMost(limit, "", nil))))(t)
 	}
 }
 
@@ -395,7 +395,7 @@ func TestNewestBesideUpdates(t *testing.T) {
 		for cursor, part := "", 0; ; part++ {
 			limit := 1 + rng.IntN(3)
 			var next string
-			list := must(listing.Collect(s.Artefacts(ctx, "", AtMost(limit, cursor, &next), NewestFirst())))(t)
+			list := must(loop.Collect(s.Artefacts(ctx, "", AtMost(limit, cursor, &next), NewestFirst())))(t)
 			require.LessOrEqual(t, len(list), limit)
 			for _, v := range list {
 				seen[v.ID]++
@@ -424,39 +424,39 @@ func TestCursorsOfOtherListings(t *testing.T) {
 		put(t, other, Artefact{ID: id, Text: id})
 	}
 	var byID string
-	must(listing.Collect(s.Artefacts(ctx, "", AtMost(1, "", &byID))))(t)
+	must(loop.Collect(s.Artefacts(ctx, "", AtMost(1, "", &byID))))(t)
 	var newest string
-	must(listing.Collect(s.Artefacts(ctx, "", AtMost(1, "", &newest), NewestFirst())))(t)
+	must(loop.Collect(s.Artefacts(ctx, "", AtMost(1, "", &newest), NewestFirst())))(t)
 	for name, list := range map[string]func() error{
 		"no cursor": func() error {
-			_, err := listing.Collect(s.Artefacts(ctx, "", AtMost(1, "zzz", nil)))
+			_, err := loop.Collect(s.Artefacts(ctx, "", AtMost(1, "zzz", nil)))
 			return err
 		},
-		"an id": func() error { _, err := listing.Collect(s.Artefacts(ctx, "", AtMost(1, "b", nil))); return err },
+		"an id": func() error { _, err := loop.Collect(s.Artefacts(ctx, "", AtMost(1, "b", nil))); return err },
 		"newest by id": func() error {
-			_, err := listing.Collect(s.Artefacts(ctx, "", AtMost(1, newest, nil)))
+			_, err := loop.Collect(s.Artefacts(ctx, "", AtMost(1, newest, nil)))
 			return err
 		},
 		"by id newest": func() error {
-			_, err := listing.Collect(s.Artefacts(ctx, "", AtMost(1, byID, nil), NewestFirst()))
+			_, err := loop.Collect(s.Artefacts(ctx, "", AtMost(1, byID, nil), NewestFirst()))
 			return err
 		},
 		"3.b newest": func() error {
-			_, err := listing.Collect(s.Artefacts(ctx, "", AtMost(1, "3.b", nil), NewestFirst()))
+			_, err := loop.Collect(s.Artefacts(ctx, "", AtMost(1, "3.b", nil), NewestFirst()))
 			return err
 		},
 		"another scope": func() error {
-			_, err := listing.Collect(other.Artefacts(ctx, "", AtMost(1, byID, nil)))
+			_, err := loop.Collect(other.Artefacts(ctx, "", AtMost(1, byID, nil)))
 			return err
 		},
 		"a prefix": func() error {
-			_, err := listing.Collect(s.Artefacts(ctx, "a", AtMost(1, byID, nil)))
+			_, err := loop.Collect(s.Artefacts(ctx, "a", AtMost(1, byID, nil)))
 			return err
 		},
 	} {
 		require.ErrorIs(t, list(), store.ErrInvalid, name)
 	}
-	require.Equal(t, "b", must(listing.Collect(s.Artefacts(ctx, "", AtMost(1, byID, nil))))(t)[0].ID, "control")
+	require.Equal(t, "b", must(loop.Collect(s.Artefacts(ctx, "", AtMost(1, byID, nil))))(t)[0].ID, "control")
 }
 
 // A name is the same in composed and decomposed form, wherever it is given.
@@ -469,11 +469,11 @@ func TestNamesInBothForms(t *testing.T) {
 	for _, id := range []string{nfc, nfd} {
 		require.Equal(t, nfc, must(s.Get(ctx, id))(t).ID)
 		for _, f := range []Filter{{Subject: id}, {TagsAny: []string{id}}, {TagsAll: []string{id}}, {IDPrefix: id}} {
-			require.Len(t, must(listing.Collect(s.Artefacts(ctx, "", AtMost(9, "", nil), Where(f))))(t), 1, "%+v", f)
+			require.Len(t, must(loop.Collect(s.Artefacts(ctx, "", AtMost(9, "", nil), Where(f))))(t), 1, "%+v", f)
 			require.Len(t, must(s.Search(ctx, "tea", 9, Where(f)))(t).Hits, 1, "%+v", f)
 		}
-		require.Len(t, must(listing.Collect(s.Artefacts(ctx, id, AtMost(9, "", nil))))(t), 1)
-		require.Len(t, must(listing.Collect(s.Versions(ctx, id, AtMost(9, "", nil))))(t), 1)
+		require.Len(t, must(loop.Collect(s.Artefacts(ctx, id, AtMost(9, "", nil))))(t), 1)
+		require.Len(t, must(loop.Collect(s.Versions(ctx, id, AtMost(9, "", nil))))(t), 1)
 		report := must(db.Admin().Erase(ctx, ops.Request{Subject: id, By: "ann", Reason: "asked", DryRun: true}))(t)
 		require.Len(t, report.Erased, 1)
 		ref := must(store.ParseRef("acme:" + id))(t)

@@ -14,7 +14,7 @@ import (
 
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
@@ -521,7 +521,7 @@ func (m *machine) commit(rt *rapid.T) {
 }
 
 func (m *machine) review(rt *rapid.T) {
-	list := must(listing.Collect(m.db.Review().Batches(ctx, "", false)))(rt)
+	list := must(loop.Collect(m.db.Review().Batches(ctx, "", false)))(rt)
 	require.Len(rt, list, len(m.held))
 	if len(list) == 0 {
 		return
@@ -612,7 +612,7 @@ func (m *machine) compare(rt *rapid.T, scopes ...string) {
 		for _, id := range modelIDs {
 			m.compareArtefact(rt, s, id)
 		}
-		list := must(listing.Collect(s.Artefacts(ctx, "")))(rt)
+		list := must(loop.Collect(s.Artefacts(ctx, "")))(rt)
 		var got, want []string
 		for _, v := range list {
 			got = append(got, v.ID)
@@ -652,7 +652,7 @@ func (m *machine) compareArtefact(rt *rapid.T, s *Scope, id string) {
 		require.Equal(rt, by, v.SupersededBy)
 	}
 	// History is of the nearest scope that ever had the name.
-	history, err := listing.Collect(s.Versions(ctx, id))
+	history, err := loop.Collect(s.Versions(ctx, id))
 	for _, scope := range chainOf(s.Name()) {
 		a := m.art(scope, id)
 		if a == nil {

@@ -12,7 +12,7 @@ import (
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/filestore"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
@@ -165,7 +165,7 @@ func TestPutBeginsSession(t *testing.T) {
 	turn := Artefact{ID: "m1", Kind: store.KindMessage, Role: "user", Text: "which tea?", Group: "chat-1", Seq: 1}
 	put(t, s, turn)
 	put(t, s, Artefact{ID: "f1", Text: "a fact in a group", Group: "notes"})
-	list := must(listing.Collect(s.Sessions(ctx)))(t)
+	list := must(loop.Collect(s.Sessions(ctx)))(t)
 	require.Equal(t, []string{"chat-1"}, list)
 	put(t, s, Artefact{ID: "m2", Kind: store.KindMessage, Role: "assistant", Text: "green", Group: "chat-1", Seq: 2})
 	must(s.Session("chat-1").Append(ctx, Turn{Role: "user", Text: "why?"}))(t)
@@ -174,7 +174,7 @@ func TestPutBeginsSession(t *testing.T) {
 		return tx.Put(ctx, turn)
 	}))
 	s = reopen(t, db, Options{}).Scope("acme/ann")
-	list = must(listing.Collect(s.Sessions(ctx)))(t)
+	list = must(loop.Collect(s.Sessions(ctx)))(t)
 	require.Equal(t, []string{"chat-1", "chat-2"}, list)
 	require.Len(t, must(s.Session("chat-1").Inspect(ctx))(t).Turns, 3)
 }
@@ -221,7 +221,7 @@ func TestRaise(t *testing.T) {
 	require.Contains(t, below, ": 2")
 
 	must(db.Admin().Raise(ctx, "acme/ann", Raise{To: store.HumanVerified, By: "bob", IDs: []string{"m1"}}))(t)
-	require.Len(t, must(listing.Collect(s.Session("chat").Turns(ctx, 0)))(t), 1, "a raised turn stays in its session")
+	require.Len(t, must(loop.Collect(s.Session("chat").Turns(ctx, 0)))(t), 1, "a raised turn stays in its session")
 	require.ErrorIs(t, errOf(db.Admin().Raise(ctx, "acme/ann", Raise{To: store.Validated, By: "bob", IDs: []string{"none"}})), store.ErrNotFound)
 	for _, bad := range []Raise{{To: store.Validated}, {To: store.Scratch, By: "bob"}, {By: "bob"}} {
 		require.ErrorIs(t, errOf(db.Admin().Raise(ctx, "acme/ann", bad)), store.ErrInvalid)

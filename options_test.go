@@ -16,7 +16,7 @@ import (
 
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 )
@@ -232,13 +232,13 @@ func TestClosed(t *testing.T) {
 			"put":        func() error { _, err := s.Put(ctx, Artefact{ID: "b", Text: "t"}); return err },
 			"get":        func() error { _, err := s.Get(ctx, "a"); return err },
 			"recall":     func() error { _, err := s.Recall(ctx, Ref{ID: "a"}); return err },
-			"list":       func() error { _, err := listing.Collect(s.Artefacts(ctx, "")); return err },
-			"history":    func() error { _, err := listing.Collect(s.Versions(ctx, "a")); return err },
+			"list":       func() error { _, err := loop.Collect(s.Artefacts(ctx, "")); return err },
+			"history":    func() error { _, err := loop.Collect(s.Versions(ctx, "a")); return err },
 			"search":     func() error { _, err := s.Search(ctx, "words", 1); return err },
 			"assemble":   func() error { _, err := s.Assemble(ctx, Query{Text: "words", Budget: 100}); return err },
 			"delete":     func() error { return s.Delete(ctx, "a") },
 			"replay":     func() error { _, err := db.Replay(ctx, trace); return err },
-			"review":     func() error { _, err := listing.Collect(db.Review().Batches(ctx, "", true)); return err },
+			"review":     func() error { _, err := loop.Collect(db.Review().Batches(ctx, "", true)); return err },
 			"checkpoint": func() error { _, err := db.Admin().Checkpoint(ctx); return err },
 			"check":      func() error { _, err := db.Admin().Check(ctx, nil); return err },
 			"backup":     func() error { _, err := db.Admin().Backup(ctx, filepath.Join(t.TempDir(), "b"), nil); return err },

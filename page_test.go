@@ -17,7 +17,7 @@ import (
 
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
@@ -343,7 +343,7 @@ func TestPastStands(t *testing.T) {
 				must(db.Admin().Checkpoint(ctx))(t)
 			default:
 				old := fmt.Sprint("r", rng.IntN(4))
-				if _, err := listing.Collect(db.Scope("acme").Versions(ctx, old, AtMost(1, "", nil))); err == nil && kind > 4 && old != a.ID {
+				if _, err := loop.Collect(db.Scope("acme").Versions(ctx, old, AtMost(1, "", nil))); err == nil && kind > 4 && old != a.ID {
 					a.Supersedes = []string{old}
 				}
 				put(t, db.Scope("acme"), a)

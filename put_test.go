@@ -15,7 +15,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/filestore"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
@@ -172,7 +172,7 @@ func TestEveryFieldOfADraftIsKept(t *testing.T) {
 	for _, path := range []string{path, copied} {
 		db = openFields(t, path)
 		s = db.Scope(fieldsScope, WithActor("agent"))
-		held := must(listing.Collect(db.Review().Batches(ctx, "", false)))(t)
+		held := must(loop.Collect(db.Review().Batches(ctx, "", false)))(t)
 		require.Len(t, held[0].Writes, len(full))
 		for i, a := range full {
 			require.NoError(t, sameArtefact(a, held[0].Writes[i].Artefact, "Text", "Parts")) // one joined text
@@ -206,7 +206,7 @@ func TestUnknownFieldsOutliveRewrites(t *testing.T) {
 	must(db.Admin().GC(ctx, GCOptions{KeepFor: -1, KeepNames: 100}))(t)
 	for range 2 {
 		for _, a := range full {
-			versions := must(listing.Collect(s.Versions(ctx, a.ID)))(t)
+			versions := must(loop.Collect(s.Versions(ctx, a.ID)))(t)
 			require.Len(t, versions, 2)
 			require.Equal(t, []bool{true, false, false, true}, []bool{versions[0].Deleted, versions[0].Gone, versions[1].Deleted, versions[1].Gone})
 			require.NoError(t, sameArtefact(a, versions[0].Artefact, "Text", "Parts", "Supersedes"))

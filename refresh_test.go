@@ -12,7 +12,7 @@ import (
 	"time"
 
 	. "github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
@@ -80,7 +80,7 @@ func TestRefreshDirectory(t *testing.T) {
 
 	db = reopen(t, db, opts)
 	s = db.Scope("acme/docs")
-	require.Equal(t, []Directory{{Dir: dir, Prefix: "d/", MaxSize: 4000}}, must(listing.Collect(s.Directories(ctx)))(t))
+	require.Equal(t, []Directory{{Dir: dir, Prefix: "d/", MaxSize: 4000}}, must(loop.Collect(s.Directories(ctx)))(t))
 	writeFile(t, filepath.Join(dir, "a.md"), "alpha heliotrope")
 	writeFile(t, filepath.Join(dir, "new.md"), "delta")
 	require.NoError(t, os.Remove(filepath.Join(dir, "b.md")))
@@ -170,7 +170,7 @@ func TestRefreshKeepsToItsRoots(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrFileRoot, "not an empty report")
 	require.Empty(t, r.New)
 	require.ErrorIs(t, db.Scope("acme").AddDirectory(ctx, Directory{Dir: t.TempDir()}), store.ErrFileRoot)
-	require.Len(t, must(listing.Collect(db.Scope("acme").Directories(ctx)))(t), 1, "a refused directory is not recorded")
+	require.Len(t, must(loop.Collect(db.Scope("acme").Directories(ctx)))(t), 1, "a refused directory is not recorded")
 	all, err := db.Refresh(ctx, ops.RefreshOptions{})
 	require.ErrorIs(t, err, store.ErrFileRoot)
 	require.Len(t, all, 1)
@@ -310,5 +310,5 @@ func TestAddFolder(t *testing.T) {
 
 	require.ErrorIs(t, errOf(db.AddFolder(ctx, "acme/docs", filepath.Join(dir, "not-there"))), store.ErrInvalid)
 	require.ErrorIs(t, errOf(db.AddFolder(ctx, "/", dir)), store.ErrInvalid)
-	require.Len(t, must(listing.Collect(db.Scope("acme/docs").Directories(ctx)))(t), 1)
+	require.Len(t, must(loop.Collect(db.Scope("acme/docs").Directories(ctx)))(t), 1)
 }

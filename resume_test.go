@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	. "github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
@@ -203,7 +203,7 @@ func TestSupported(t *testing.T) {
 	tx = must(agent.Resume(ctx, trace))(t)
 	require.NoError(t, tx.Delete(ctx, "refunds"))
 	require.ErrorIs(t, tx.Commit(ctx, Verdict{}), store.ErrHeld, "a deletion is not supported")
-	require.Len(t, must(listing.Collect(db.Review().Batches(ctx, "acme", false)))(t), 7)
+	require.Len(t, must(loop.Collect(db.Review().Batches(ctx, "acme", false)))(t), 7)
 }
 
 // A page that changed since the context was made holds the draft, whatever the judge says.

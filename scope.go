@@ -13,7 +13,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/freshness"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/internal/rendering"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
@@ -315,12 +315,12 @@ func (s *Scope) list(ctx context.Context, prefix, cursor string, limit int, o re
 		return s.listNewest(ctx, q, cursor)
 	}
 	var ok bool
-	if q.Cursor, ok = listing.Bound(cursor, s.name, "id", q.Prefix); cursor != "" && !ok {
+	if q.Cursor, ok = loop.Bound(cursor, s.name, "id", q.Prefix); cursor != "" && !ok {
 		return nil, "", badCursor(cursor)
 	}
 	out, next, err := s.scan(ctx, q)
 	if next != "" {
-		next = listing.Bind(next, s.name, "id", q.Prefix)
+		next = loop.Bind(next, s.name, "id", q.Prefix)
 	}
 	return out, next, err
 }
@@ -380,7 +380,7 @@ func (s *Scope) listNewest(ctx context.Context, q store.ScanQuery, cursor string
 	limit := q.Limit
 	var at newestPlace
 	if cursor != "" {
-		text, ok := listing.Bound(cursor, s.name, "newest", q.Prefix)
+		text, ok := loop.Bound(cursor, s.name, "newest", q.Prefix)
 		if !ok || !at.parse(text) {
 			return nil, "", badCursor(cursor)
 		}
@@ -389,7 +389,7 @@ func (s *Scope) listNewest(ctx context.Context, q store.ScanQuery, cursor string
 		if at.next == "" {
 			return versionsOf(heads), "", nil
 		}
-		return versionsOf(heads), listing.Bind(at.String(), s.name, "newest", q.Prefix), nil
+		return versionsOf(heads), loop.Bind(at.String(), s.name, "newest", q.Prefix), nil
 	}
 	var changed []*store.Head
 	for try := 0; ; try++ {

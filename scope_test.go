@@ -15,7 +15,7 @@ import (
 
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/internal/portable"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/ops"
@@ -44,7 +44,7 @@ func TestAncestorVisibility(t *testing.T) {
 	require.ErrorIs(t, agent.Delete(ctx, "policy"), store.ErrNotFound, "not from below")
 	put(t, agent, Artefact{ID: "policy", Text: "policy of the agent"})
 	require.Equal(t, "policy of the org", get(t, sibling, "policy").Text)
-	require.Len(t, must(listing.Collect(agent.Artefacts(ctx, "")))(t), 2, "a listing is of the own scope")
+	require.Len(t, must(loop.Collect(agent.Artefacts(ctx, "")))(t), 2, "a listing is of the own scope")
 }
 
 // What a reader of a child scope makes the database fetch is found from where the artefact lives, not from where the
@@ -97,11 +97,11 @@ func world(t require.TestingT, db *DB, scope string, questions []string, refs []
 		say("get "+r.ID, plain(v), err)
 		v, err = s.Recall(ctx, r)
 		say("ref "+r.String(), plain(v), err)
-		h, err := listing.Collect(s.Versions(ctx, r.ID))
+		h, err := loop.Collect(s.Versions(ctx, r.ID))
 		say("history", len(h), err)
 	}
 	var next string
-	list, err := listing.Collect(s.Artefacts(ctx, "", AtMost(0, "", &next)))
+	list, err := loop.Collect(s.Artefacts(ctx, "", AtMost(0, "", &next)))
 	for _, v := range list {
 		say("list", plain(v), nil)
 	}
@@ -219,8 +219,8 @@ func TestScopeNames(t *testing.T) {
 			"getref":   func() error { _, err := s.Recall(ctx, Ref{ID: "x"}); return err },
 			"recall":   func() error { _, err := s.Recall(ctx, Ref{ID: "x"}); return err },
 			"delete":   func() error { return s.Delete(ctx, "x") },
-			"list":     func() error { _, err := listing.Collect(s.Artefacts(ctx, "")); return err },
-			"history":  func() error { _, err := listing.Collect(s.Versions(ctx, "x")); return err },
+			"list":     func() error { _, err := loop.Collect(s.Artefacts(ctx, "")); return err },
+			"history":  func() error { _, err := loop.Collect(s.Versions(ctx, "x")); return err },
 			"search":   func() error { _, err := s.Search(ctx, "x", 1); return err },
 			"assemble": func() error { _, err := s.Assemble(ctx, Query{Budget: 100}); return err },
 			"begin":    func() error { _, err := s.Begin(ctx); return err },
@@ -463,7 +463,7 @@ func TestLookAlikesAreShown(t *testing.T) {
 		require.ErrorAs(t, tx.Commit(ctx, Verdict{Confidence: .1, By: by}), &held)
 		h := must(db.Review().Show(ctx, held.Batch))(t)
 		require.Equal(t, shown, len(h.LookAlikes) == 1, "%s: %q", by, h.LookAlikes)
-		require.Equal(t, h.LookAlikes, must(listing.Collect(db.Review().Batches(ctx, "", false)))(t)[0].LookAlikes)
+		require.Equal(t, h.LookAlikes, must(loop.Collect(db.Review().Batches(ctx, "", false)))(t)[0].LookAlikes)
 		must(db.Review().Reject(ctx, held.Batch, "ann", ""))(t)
 	}
 }

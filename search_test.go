@@ -13,7 +13,7 @@ import (
 
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
@@ -219,7 +219,7 @@ func TestFilterSearchAndList(t *testing.T) {
 	require.Len(t, found.Hits, 2)
 	require.Empty(t, found.Left)
 	var next string
-	vs := must(listing.Collect(s.Artefacts(ctx, "", AtMost(10, "", &next), Where(f), NewestFirst())))(t)
+	vs := must(loop.Collect(s.Artefacts(ctx, "", AtMost(10, "", &next), Where(f), NewestFirst())))(t)
 	require.Empty(t, next)
 	require.Equal(t, []string{"ticket/36", "ticket/32"}, []string{vs[0].ID, vs[1].ID})
 
@@ -256,7 +256,7 @@ func TestFilterInvalid(t *testing.T) {
 		require.True(t, errors.As(err, &invalid), field)
 		require.Equal(t, field, invalid.Field)
 		require.NotEmpty(t, invalid.Expected)
-		require.ErrorIs(t, errOf(listing.Collect(s.Artefacts(ctx, "", AtMost(1, "", nil), Where(f)))), store.ErrInvalid, field)
+		require.ErrorIs(t, errOf(loop.Collect(s.Artefacts(ctx, "", AtMost(1, "", nil), Where(f)))), store.ErrInvalid, field)
 		require.ErrorIs(t, errOf(s.Assemble(ctx, Query{Text: "refund", Budget: 1000, Filter: f})), store.ErrInvalid, field)
 	}
 }

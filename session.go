@@ -8,7 +8,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/conversation"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
@@ -88,7 +88,7 @@ func (c *Session) Turns(ctx context.Context, from int64, opts ...ReadOption) ite
 	if o.part != nil {
 		limit = o.part.size()
 	}
-	return listing.All(ctx, from, func(from int64) ([]*Version, int64, bool, error) {
+	return loop.All(ctx, from, func(from int64) ([]*Version, int64, bool, error) {
 		part, err := c.turns(ctx, from, limit)
 		if err != nil || len(part) < limit {
 			return part, 0, false, err

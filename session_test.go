@@ -15,7 +15,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/directivelog"
 	"github.com/ctxpage/ctxpage/internal/format"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/internal/rendering"
 	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/manifest"
@@ -85,13 +85,13 @@ func TestSessionAppend(t *testing.T) {
 	db = openTest(t, path, talkOptions())
 	chat = db.Scope("acme/agent").Session("chat")
 	require.Equal(t, w.Turns, must(chat.Inspect(ctx))(t).Turns)
-	turns := must(listing.Collect(chat.Turns(ctx, 2, AtMost(2, "", nil))))(t)
+	turns := must(loop.Collect(chat.Turns(ctx, 2, AtMost(2, "", nil))))(t)
 	require.Len(t, turns, 2)
 	require.Equal(t, "Let me look.", turns[0].Text)
 	require.Equal(t, "lookup", turns[0].ToolCalls[0].Name)
-	names := must(listing.Collect(db.Scope("acme/agent").Sessions(ctx)))(t)
+	names := must(loop.Collect(db.Scope("acme/agent").Sessions(ctx)))(t)
 	require.Equal(t, []string{"chat", "other"}, names)
-	names = must(listing.Collect(db.Scope("acme").Sessions(ctx)))(t)
+	names = must(loop.Collect(db.Scope("acme").Sessions(ctx)))(t)
 	require.Empty(t, names)
 	require.Zero(t, db.table.stats().Faults-2, "only what was read was paged in")
 }
@@ -497,7 +497,7 @@ func TestCallsThatNoProviderTakes(t *testing.T) {
 		require.Contains(t, e.Expected, says)
 		require.ErrorIs(t, errOf(chat.Try(ctx, bad)), store.ErrInvalid)
 	}
-	require.Empty(t, must(listing.Collect(db.Scope("acme").Sessions(ctx)))(t))
+	require.Empty(t, must(loop.Collect(db.Scope("acme").Sessions(ctx)))(t))
 
 	writers := []func([]render.Message) ([]byte, error){render.OpenAI, render.Anthropic, render.Gemini}
 	for i, good := range []Turn{call("a", "a.b", ""), call("a", long, ""), call("a", "1f", "function"), call(long, "look", "")} {
@@ -617,7 +617,7 @@ func TestTurnsTakeFreeNames(t *testing.T) {
 	must(chat.Append(ctx, say("", "second")))(t)
 	must(chat.Append(ctx, say("block-chat-4", "third"), say("", "fourth"), say("", "fifth")))(t)
 	var got []string
-	for _, v := range must(listing.Collect(chat.Turns(ctx, 0)))(t) {
+	for _, v := range must(loop.Collect(chat.Turns(ctx, 0)))(t) {
 		got = append(got, v.Ref.String()+" "+v.Text)
 	}
 	require.Equal(t, []string{

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/ops"
 )
 
@@ -116,7 +116,7 @@ func personal(tb testing.TB, pages, about int) *ctxpage.DB {
 
 func warm(db *ctxpage.DB) error {
 	s := db.Scope("acme/bench")
-	if _, err := listing.Collect(s.Artefacts(ctx, "", ctxpage.AtMost(1, "", nil))); err != nil {
+	if _, err := loop.Collect(s.Artefacts(ctx, "", ctxpage.AtMost(1, "", nil))); err != nil {
 		return err
 	}
 	_, err := s.Get(ctx, pageID(eraseRounds)) // about nobody

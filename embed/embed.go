@@ -23,7 +23,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/ctxpage/ctxpage/internal/deadline"
+	"github.com/ctxpage/ctxpage/internal/loop"
 )
 
 // Options configure a Client. URL and Model are needed; the rest has defaults.
@@ -134,7 +134,7 @@ func New(o Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{opts: o, http: &http.Client{}, cache: newCache(o.CacheBytes), wait: deadline.Wait, now: time.Now}
+	c := &Client{opts: o, http: &http.Client{}, cache: newCache(o.CacheBytes), wait: loop.Wait, now: time.Now}
 	if o.HTTPClient != nil {
 		*c.http = *o.HTTPClient
 	} else {
@@ -268,7 +268,7 @@ func (c *Client) request(ctx context.Context, batch []string) ([][]float32, erro
 		if !errors.As(err, &e) || !e.retry || try > c.opts.MaxRetries || ctx.Err() != nil {
 			return nil, err
 		}
-		pause := max(deadline.Backoff(c.opts.Backoff, c.opts.MaxWait, try), after)
+		pause := max(loop.Backoff(c.opts.Backoff, c.opts.MaxWait, try), after)
 		if pause > c.opts.MaxWait || !c.wait(ctx, pause) {
 			return nil, err
 		}
@@ -295,7 +295,7 @@ func (c *Client) post(ctx context.Context, body []byte, n int) (vecs [][]float32
 	case err != nil:
 		return nil, 0, c.lost(ctx, err)
 	case res.StatusCode != http.StatusOK:
-		after, _ = deadline.RetryAfter(res.Header.Get("Retry-After"), c.now())
+		after, _ = loop.RetryAfter(res.Header.Get("Retry-After"), c.now())
 		return nil, after, c.refused(res.StatusCode, b)
 	case len(b) > maxAnswer:
 		return nil, 0, c.fault(0, fmt.Errorf("%w: more than %d bytes", errAnswer, maxAnswer))

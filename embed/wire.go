@@ -13,7 +13,7 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/ctxpage/ctxpage/internal/deadline"
+	"github.com/ctxpage/ctxpage/internal/loop"
 )
 
 // Why an endpoint gave no vectors; every *Error matches one of these, a network error, or the end of the context.
@@ -73,7 +73,7 @@ func (c *Client) lost(ctx context.Context, err error) error {
 
 func (c *Client) refused(status int, body []byte) error {
 	e := c.fault(status, errRefused)
-	e.retry = deadline.Retryable(status)
+	e.retry = loop.Retryable(status)
 	e.Message = c.message(body)
 	if status >= 300 && status < 400 {
 		e.Message = "redirects are not followed; give the URL it leads to"

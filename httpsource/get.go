@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/cespare/xxhash/v2"
-	"github.com/ctxpage/ctxpage/internal/deadline"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -179,8 +179,8 @@ func (c *Client) read(h *hop, res *http.Response, have stamp) (answer, error) {
 		return answer{}, ErrGone
 	default:
 		err := expected(errStatus, "expected 200, or 304 to a probe")
-		if deadline.Retryable(code) {
-			after, _ := deadline.RetryAfter(res.Header.Get("Retry-After"), c.opts.Clock())
+		if loop.Retryable(code) {
+			after, _ := loop.RetryAfter(res.Header.Get("Retry-After"), c.opts.Clock())
 			return answer{}, &busy{err, after}
 		}
 		return answer{}, err
@@ -222,7 +222,7 @@ func (c *Client) pause(err error, try int) (time.Duration, bool) {
 	if !errors.As(err, &b) || try > c.opts.Retries {
 		return 0, false
 	}
-	d := max(deadline.Backoff(c.opts.Backoff, c.opts.MaxWait, try), b.after)
+	d := max(loop.Backoff(c.opts.Backoff, c.opts.MaxWait, try), b.after)
 	return d, d <= c.opts.MaxWait
 }
 

@@ -46,7 +46,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ctxpage/ctxpage/internal/deadline"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -126,7 +126,7 @@ func New(o Options) (*Client, error) {
 	}
 	return &Client{
 		opts: o, guarded: transport(o, refuseSpecial), open: transport(o, refuseMetadata(o.PrivateHosts)),
-		hosts: hosts{limit: o.PerHost, slots: map[string]*slot{}}, wait: deadline.Wait,
+		hosts: hosts{limit: o.PerHost, slots: map[string]*slot{}}, wait: loop.Wait,
 	}, nil
 }
 

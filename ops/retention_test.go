@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
@@ -179,7 +179,7 @@ func TestRun(t *testing.T) {
 	st, err := w.db.Scope("acme/a").Directives().State(t.Context())
 	require.NoError(t, err)
 	require.NotEmpty(t, st.Effective, "what holds stays")
-	turns, err := listing.Collect(w.db.Scope("acme/a").Session("talk").Turns(t.Context(), 0, ctxpage.AtMost(10, "", nil)))
+	turns, err := loop.Collect(w.db.Scope("acme/a").Session("talk").Turns(t.Context(), 0, ctxpage.AtMost(10, "", nil)))
 	require.NoError(t, err)
 	require.Empty(t, turns)
 	_, err = w.db.Scope("acme/a").Session("talk").Append(t.Context(), ctxpage.Turn{ID: "t9", Role: "user", Text: "a new one"})
@@ -227,7 +227,7 @@ func TestRemoveSession(t *testing.T) {
 	dry.DryRun = false
 	require.Equal(t, dry, rep)
 	require.False(t, w.there("acme", "talk0"))
-	turns, err := listing.Collect(w.db.Scope("acme").Session("talks").Turns(t.Context(), 0, ctxpage.AtMost(10, "", nil)))
+	turns, err := loop.Collect(w.db.Scope("acme").Session("talks").Turns(t.Context(), 0, ctxpage.AtMost(10, "", nil)))
 	require.NoError(t, err)
 	require.Len(t, turns, 4)
 	_, err = k.RemoveSession(t.Context(), "acme", "talk", "ann", false)
@@ -311,7 +311,7 @@ func TestRunModel(t *testing.T) {
 			}
 		}
 		for _, scope := range []string{"a", "a/b", "c"} {
-			vs, err := listing.Collect(w.db.Scope(scope).Artefacts(t.Context(), "", ctxpage.AtMost(100, "", nil)))
+			vs, err := loop.Collect(w.db.Scope(scope).Artefacts(t.Context(), "", ctxpage.AtMost(100, "", nil)))
 			require.NoError(t, err)
 			want := 0
 			for key, it := range model {

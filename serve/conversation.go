@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/internal/view"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
@@ -303,7 +303,7 @@ func history(ctx context.Context, r *request, in historyIn) (historyOut, error) 
 			return historyOut{}, err
 		}
 	}
-	turns, err := listing.Collect(r.s.Session(in.Session).Turns(ctx, in.From, ctxpage.AtMost(limit, "", nil)))
+	turns, err := loop.Collect(r.s.Session(in.Session).Turns(ctx, in.From, ctxpage.AtMost(limit, "", nil)))
 	if err != nil {
 		return historyOut{}, err
 	}

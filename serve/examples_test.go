@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/serve"
 )
 
@@ -32,7 +32,7 @@ func TestExamples(t *testing.T) {
 			require.Contains(t, string(out), "without a verdict: held")
 			require.Contains(t, string(out), "committed: acme/support:answer")
 			require.Contains(t, string(out), "recalled: what may I refund?")
-			held, err := listing.Collect(d.db.Review().Batches(t.Context(), "acme/support", false))
+			held, err := loop.Collect(d.db.Review().Batches(t.Context(), "acme/support", false))
 			require.NoError(t, err)
 			require.Len(t, held, 1)
 		})

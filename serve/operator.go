@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/internal/portable"
 	"github.com/ctxpage/ctxpage/internal/view"
 	"github.com/ctxpage/ctxpage/ops"
@@ -76,7 +76,7 @@ func scopes(ctx context.Context, r *request, in scopesIn) (scopesOut, error) {
 		return r.scopesByDepth(ctx, in, limit)
 	}
 	out := scopesOut{Scopes: []scopeOut{}}
-	all, err := listing.Collect(r.srv.db.Scopes(ctx, in.Prefix, ctxpage.AtMost(limit, in.Cursor, &out.Next)))
+	all, err := loop.Collect(r.srv.db.Scopes(ctx, in.Prefix, ctxpage.AtMost(limit, in.Cursor, &out.Next)))
 	for _, s := range all {
 		if r.srv.serves(s.Name) {
 			out.Scopes = append(out.Scopes, scopeOut{s.Name, s.Artefacts})

@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/internal/view"
 	"github.com/ctxpage/ctxpage/ops"
@@ -231,7 +231,7 @@ func list(ctx context.Context, r *request, in listIn) (listOut, error) {
 	if in.Newest {
 		opts = append(opts, ctxpage.NewestFirst())
 	}
-	all, err := listing.Collect(r.s.Artefacts(ctx, in.Prefix, opts...))
+	all, err := loop.Collect(r.s.Artefacts(ctx, in.Prefix, opts...))
 	return listOut{pagesOf(all), next}, err
 }
 
@@ -247,7 +247,7 @@ func versions(ctx context.Context, r *request, in versionsIn) (listOut, error) {
 		return listOut{}, err
 	}
 	var next string
-	all, err := listing.Collect(r.s.Versions(ctx, in.ID, ctxpage.AtMost(limit, in.Cursor, &next)))
+	all, err := loop.Collect(r.s.Versions(ctx, in.ID, ctxpage.AtMost(limit, in.Cursor, &next)))
 	return listOut{pagesOf(all), next}, err
 }
 

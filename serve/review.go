@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/internal/view"
 )
 
@@ -84,7 +84,7 @@ func listHeld(ctx context.Context, r *request, in heldIn) (heldList, error) {
 		}
 	}
 	var next string
-	all, err := listing.Collect(r.srv.db.Review().Batches(ctx, scope, in.All, ctxpage.AtMost(limit, in.Cursor, &next)))
+	all, err := loop.Collect(r.srv.db.Review().Batches(ctx, scope, in.All, ctxpage.AtMost(limit, in.Cursor, &next)))
 	if err != nil {
 		return heldList{}, err
 	}

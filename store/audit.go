@@ -5,7 +5,7 @@ import (
 	"iter"
 	"time"
 
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/manifest"
 )
 
@@ -68,7 +68,7 @@ func Records(ctx context.Context, a Audit, from, to uint64, reverse bool) iter.S
 			return
 		}
 		all := span{from, min(to, size)}
-		listing.All(ctx, all, func(s span) ([]*manifest.Record, span, bool, error) {
+		loop.All(ctx, all, func(s span) ([]*manifest.Record, span, bool, error) {
 			if s.from >= s.to {
 				return nil, s, false, nil
 			}

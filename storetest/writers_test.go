@@ -13,7 +13,7 @@ import (
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/directive"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
@@ -84,7 +84,7 @@ func TestTwoStepDirectives(t *testing.T) {
 	st, err := d.State(context.Background())
 	require.NoError(t, err)
 	require.Equal(t, uint64(acknowledged), st.Version)
-	list, err := listing.Collect(d.Entries(context.Background(), ctxpage.AtMost(100, "", nil)))
+	list, err := loop.Collect(d.Entries(context.Background(), ctxpage.AtMost(100, "", nil)))
 	require.NoError(t, err)
 	require.Len(t, list, acknowledged)
 }
@@ -129,9 +129,9 @@ func TestStepBesideAncestor(t *testing.T) {
 		order[r.Scope+" "+r.Note] = r.LSN
 		return nil
 	}))
-	entries, err := listing.Collect(dbs[1].Scope("acme/support").Directives().Entries(ctx, ctxpage.AtMost(100, "", nil)))
+	entries, err := loop.Collect(dbs[1].Scope("acme/support").Directives().Entries(ctx, ctxpage.AtMost(100, "", nil)))
 	require.NoError(t, err)
-	parents, err := listing.Collect(dbs[1].Scope("acme").Directives().Entries(ctx, ctxpage.AtMost(100, "", nil)))
+	parents, err := loop.Collect(dbs[1].Scope("acme").Directives().Entries(ctx, ctxpage.AtMost(100, "", nil)))
 	require.NoError(t, err)
 	for _, used := range entries {
 		for _, e := range parents {

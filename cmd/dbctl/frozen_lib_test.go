@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/internal/portable"
 	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/session"
@@ -286,7 +286,7 @@ var frozenLib = map[string]func(in *frozenIn) (any, error){
 	},
 	"history": func(in *frozenIn) (any, error) {
 		var next string
-		list, err := listing.Collect(in.s.Versions(in.ctx, in.ID, ctxpage.AtMost(in.Limit, "", &next)))
+		list, err := loop.Collect(in.s.Versions(in.ctx, in.ID, ctxpage.AtMost(in.Limit, "", &next)))
 		return partOf(list, next, err)
 	},
 	"versions": func(in *frozenIn) (any, error) {
@@ -298,7 +298,7 @@ var frozenLib = map[string]func(in *frozenIn) (any, error){
 		if in.Newest {
 			opts = append(opts, ctxpage.NewestFirst())
 		}
-		list, err := listing.Collect(in.s.Artefacts(in.ctx, in.Prefix, opts...))
+		list, err := loop.Collect(in.s.Artefacts(in.ctx, in.Prefix, opts...))
 		return partOf(list, next, err)
 	},
 	"artefacts": func(in *frozenIn) (any, error) {

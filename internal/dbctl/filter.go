@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/internal/view"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -61,7 +61,7 @@ func (a *app) noteUnknownKeys(db *ctxpage.DB, scope string, f *filterFlags) {
 		known := c.Op == store.OpExists && c.Value == "false"
 		for _, s := range store.ScopeChain(scope) {
 			has := ctxpage.Where(ctxpage.Filter{Meta: []store.Condition{{Key: c.Key, Op: store.OpExists, Value: "true"}}})
-			some, err := listing.Collect(db.Scope(s).Artefacts(a.ctx, "", has, ctxpage.AtMost(1, "", nil)))
+			some, err := loop.Collect(db.Scope(s).Artefacts(a.ctx, "", has, ctxpage.AtMost(1, "", nil)))
 			known = known || err != nil || len(some) > 0
 		}
 		if !known {

@@ -2,7 +2,7 @@ package dbctl
 
 import (
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/internal/view"
 )
 
@@ -25,7 +25,7 @@ func (c *historyCmd) Run(a *app) error {
 			return err
 		}
 		var next string
-		vs, err := listing.Collect(db.Scope(or(ref.Scope, c.Scope)).Versions(a.ctx, ref.ID, ctxpage.AtMost(c.Limit, cursor, &next)))
+		vs, err := loop.Collect(db.Scope(or(ref.Scope, c.Scope)).Versions(a.ctx, ref.ID, ctxpage.AtMost(c.Limit, cursor, &next)))
 		if err != nil {
 			return n.hinted(err, ref, c.ID)
 		}

@@ -6,7 +6,7 @@ import (
 	"io"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/internal/view"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -63,7 +63,7 @@ func (c *lsCmd) Run(a *app) error {
 		opts = append(opts, ctxpage.NewestFirst())
 	}
 	return a.with(c.File, false, func(db *ctxpage.DB) error {
-		vs, err := listing.Collect(db.Scope(c.Scope).Artefacts(a.ctx, c.Prefix, opts...))
+		vs, err := loop.Collect(db.Scope(c.Scope).Artefacts(a.ctx, c.Prefix, opts...))
 		if err != nil {
 			return err
 		}
@@ -86,7 +86,7 @@ func (c *lsCmd) scopes(a *app) error {
 	}
 	return show(a, c.File, false, func(db *ctxpage.DB) (scopesView, error) {
 		var next string
-		scopes, err := listing.Collect(db.Scopes(a.ctx, c.Prefix, ctxpage.AtMost(c.Limit, cursor, &next)))
+		scopes, err := loop.Collect(db.Scopes(a.ctx, c.Prefix, ctxpage.AtMost(c.Limit, cursor, &next)))
 		return scopesView{nonNil(scopes), cursorOut("scopes", next)}, err
 	}, func(v scopesView, w io.Writer) {
 		if len(v.Scopes) == 0 {
@@ -120,7 +120,7 @@ func (a *app) noteEmptyScope(db *ctxpage.DB, scope string) error {
 		return nil
 	}
 	for _, name := range store.ScopeChain(scope) {
-		found, err := listing.Collect(db.Scopes(a.ctx, name, ctxpage.AtMost(1, "", nil)))
+		found, err := loop.Collect(db.Scopes(a.ctx, name, ctxpage.AtMost(1, "", nil)))
 		if err != nil || len(found) > 0 && found[0].Name == name && found[0].Artefacts > 0 {
 			return err
 		}

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/internal/view"
 	"github.com/ctxpage/ctxpage/store"
@@ -92,7 +92,7 @@ func (c *putCmd) Run(a *app) error {
 func (c *putCmd) put(ctx context.Context, db *ctxpage.DB, art ctxpage.Artefact) (putView, error) {
 	s := db.Scope(c.Scope, ctxpage.WithActor(or(c.By, c.Scope)))
 	out := putView{DryRun: c.DryRun}
-	before, err := listing.Collect(s.Artefacts(ctx, art.ID, ctxpage.AtMost(1, "", nil))) // nobody else writes meanwhile
+	before, err := loop.Collect(s.Artefacts(ctx, art.ID, ctxpage.AtMost(1, "", nil))) // nobody else writes meanwhile
 	if err != nil {
 		return out, err
 	}

@@ -12,7 +12,7 @@ import (
 	"unicode"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/internal/view"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -90,7 +90,7 @@ func (c *reviewLsCmd) Run(a *app) error {
 	}
 	return a.with(c.File, false, func(db *ctxpage.DB) error {
 		var next string
-		held, damage := listing.Collect(db.Review().Batches(a.ctx, c.Scope, c.All, ctxpage.AtMost(c.Limit, cursor, &next)))
+		held, damage := loop.Collect(db.Review().Batches(a.ctx, c.Scope, c.All, ctxpage.AtMost(c.Limit, cursor, &next)))
 		if damage != nil && !errors.Is(damage, store.ErrCorrupt) {
 			return damage
 		}

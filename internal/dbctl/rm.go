@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -59,7 +59,7 @@ func (c *rmCmd) chosen(a *app, db *ctxpage.DB, s *ctxpage.Scope) (ids []string, 
 			return nil, err
 		}
 		id := ref.ID
-		vs, err := listing.Collect(s.Artefacts(a.ctx, id, ctxpage.AtMost(1, "", nil)))
+		vs, err := loop.Collect(s.Artefacts(a.ctx, id, ctxpage.AtMost(1, "", nil)))
 		if err != nil {
 			return nil, err
 		}

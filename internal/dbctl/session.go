@@ -8,7 +8,7 @@ import (
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/compat/commands"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/internal/view"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
@@ -74,7 +74,7 @@ func showTalk[T any](a *app, t *talkArgs, write bool, get func(s *ctxpage.Sessio
 
 func (t *talkArgs) known(a *app, db *ctxpage.DB) error {
 	scope := db.Scope(t.Scope)
-	names, err := listing.Collect(scope.Sessions(a.ctx))
+	names, err := loop.Collect(scope.Sessions(a.ctx))
 	if err != nil || slices.Contains(names, t.Session) {
 		return err
 	}
@@ -108,7 +108,7 @@ type sessionsView struct {
 
 func (c *sessionLsCmd) Run(a *app) error {
 	return show(a, c.File, false, func(db *ctxpage.DB) (sessionsView, error) {
-		names, err := listing.Collect(db.Scope(c.Scope).Sessions(a.ctx))
+		names, err := loop.Collect(db.Scope(c.Scope).Sessions(a.ctx))
 		return sessionsView{nonNil(names)}, err
 	}, func(v sessionsView, w io.Writer) {
 		printEach(w, "%s\n", v.Sessions)

@@ -16,7 +16,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ctxpage/ctxpage/internal/deadline"
+	"github.com/ctxpage/ctxpage/internal/loop"
 )
 
 // summarizerKey has the key of an endpoint: a flag would stand in the list of processes.
@@ -98,7 +98,7 @@ func (e *summaryEndpoint) Summarize(ctx context.Context, text string, maxTokens 
 	}
 	for try := 1; ; try++ {
 		out, again, err := e.once(ctx, ask)
-		if err == nil || !again || try == summaryTries || !deadline.Wait(ctx, deadline.Backoff(500*time.Millisecond, 4*time.Second, try)) {
+		if err == nil || !again || try == summaryTries || !loop.Wait(ctx, loop.Backoff(500*time.Millisecond, 4*time.Second, try)) {
 			return out, err
 		}
 	}
@@ -124,7 +124,7 @@ func (e *summaryEndpoint) once(ctx context.Context, ask []byte) (out string, aga
 		return "", ctx.Err() == nil, fmt.Errorf("summarizer: %w", err)
 	}
 	if res.StatusCode != http.StatusOK {
-		return "", deadline.Retryable(res.StatusCode), fmt.Errorf("summarizer: %s answered %s: %.200q", e.url, res.Status, body)
+		return "", loop.Retryable(res.StatusCode), fmt.Errorf("summarizer: %s answered %s: %.200q", e.url, res.Status, body)
 	}
 	var said struct {
 		Choices []struct {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/format"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -123,7 +123,7 @@ func (s *Engine) scanHistory(q store.ScanQuery) (out store.ScanPage, err error) 
 	defer s.cat.mu.RUnlock()
 	out.LSN = s.cat.lsn
 	for _, name := range q.Scopes {
-		next, ours := listing.At(q.Cursor, name, q.ID)
+		next, ours := loop.At(q.Cursor, name, q.ID)
 		if q.Cursor != "" && !ours {
 			continue
 		}
@@ -151,7 +151,7 @@ func (s *Engine) scanHistory(q store.ScanQuery) (out store.ScanPage, err error) 
 func (s *Engine) versionsLocked(out *store.ScanPage, q store.ScanQuery, scope string, art uint64, from uint32) error {
 	for ; from > 0; from-- {
 		if len(out.Heads) == q.Limit {
-			out.Next = listing.Cursor(uint64(from), scope, q.ID)
+			out.Next = loop.Cursor(uint64(from), scope, q.ID)
 			return nil
 		}
 		h, err := s.headLocked(format.HeadKey{Art: art, Version: from})

@@ -16,7 +16,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/eraseplan"
 	"github.com/ctxpage/ctxpage/internal/filestore"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
@@ -236,7 +236,7 @@ func TestPrunedDeletion(t *testing.T) {
 	require.NoError(t, os.Remove(path+".columns")) // so that all rows are compared with the audit
 	db, err = openFiles(path, nil, nil, nil)
 	require.NoError(t, err)
-	list, err := listing.Collect(db.Scope("acme").Artefacts(ctx, "", ctxpage.AtMost(10, "", nil)))
+	list, err := loop.Collect(db.Scope("acme").Artefacts(ctx, "", ctxpage.AtMost(10, "", nil)))
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 	problems, err := db.Admin().Check(ctx, nil)
@@ -444,7 +444,7 @@ func TestNamesOfEmptiedSessions(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, raw(t, dir, "zq7xmine"))
 	require.True(t, raw(t, dir, "zq7xours"), "control")
-	turns, err := listing.Collect(db.Scope("acme").Session("zq7xours").Turns(ctx, 0))
+	turns, err := loop.Collect(db.Scope("acme").Session("zq7xours").Turns(ctx, 0))
 	require.NoError(t, err)
 	require.Len(t, turns, 1)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/filestore"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
@@ -76,7 +76,7 @@ func (w *talks) whole(t *testing.T, db *ctxpage.DB, step string) {
 	t.Helper()
 	for scope, want := range map[string][]string{"acme/ann": {"turn-0", "turn-2", "turn-3"}, "acme/bob": {"turn-0", "turn-1", "turn-2", "turn-3"}} {
 		talk, ids := db.Scope(scope).Session("talk"), []string{}
-		list, err := listing.Collect(talk.Turns(ctx, 0, ctxpage.AtMost(10, "", nil)))
+		list, err := loop.Collect(talk.Turns(ctx, 0, ctxpage.AtMost(10, "", nil)))
 		require.NoError(t, err, "%s %s", step, scope)
 		for _, v := range list {
 			ids = append(ids, v.ID)

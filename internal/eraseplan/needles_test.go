@@ -12,7 +12,7 @@ import (
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/filestore"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
@@ -248,7 +248,7 @@ func (g *garden) pruned(db *ctxpage.DB) func(*ctxpage.Scope) error {
 // review rejects one of the drafts that wait.
 func (g *garden) review(db *ctxpage.DB) func(*ctxpage.Scope) error {
 	return func(s *ctxpage.Scope) error {
-		list, err := listing.Collect(db.Review().Batches(ctx, g.scope, false, ctxpage.AtMost(10, "", nil)))
+		list, err := loop.Collect(db.Review().Batches(ctx, g.scope, false, ctxpage.AtMost(10, "", nil)))
 		if err != nil || len(list) != 2 {
 			return fmt.Errorf("%d batches wait: %w", len(list), err)
 		}

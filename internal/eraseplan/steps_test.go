@@ -15,7 +15,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/directivelog"
 	"github.com/ctxpage/ctxpage/internal/eraseplan"
 	"github.com/ctxpage/ctxpage/internal/filestore"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/session"
@@ -186,7 +186,7 @@ func (w *walk) note() error {
 
 func (w *walk) pass() error {
 	scope, word := w.scope(), w.word()
-	turns, err := listing.Collect(w.db.Scope(scope).Session(talkOf(scope)).Turns(ctx, 0, ctxpage.AtMost(1, "", nil)))
+	turns, err := loop.Collect(w.db.Scope(scope).Session(talkOf(scope)).Turns(ctx, 0, ctxpage.AtMost(1, "", nil)))
 	if errors.Is(err, store.ErrNotFound) || err == nil && len(turns) == 0 {
 		return nil
 	}

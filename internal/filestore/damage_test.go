@@ -21,7 +21,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/filestore"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
@@ -57,13 +57,13 @@ func ask(db *DB) (ans everything, damaged int, err error) {
 			v, err := s.Get(ctx, id)
 			put("get "+scope+" "+id, versionText(v), err)
 			if n%4 == 0 {
-				hist, err := listing.Collect(s.Versions(ctx, id))
+				hist, err := loop.Collect(s.Versions(ctx, id))
 				put("history "+scope+" "+id, heads(hist), err)
 				v, err = s.Recall(ctx, Ref{Scope: scope, ID: id, Version: 1})
 				put("first "+scope+" "+id, versionText(v), err)
 			}
 		}
-		list, err := listing.Collect(s.Artefacts(ctx, "", AtMost(1000, "", nil)))
+		list, err := loop.Collect(s.Artefacts(ctx, "", AtMost(1000, "", nil)))
 		put("list "+scope, heads(list), err)
 		hits, err := hitsOf(s.Search(ctx, "refund number 7", 5))
 		put("search "+scope, hitTexts(hits), err)
@@ -87,7 +87,7 @@ func ask(db *DB) (ans everything, damaged int, err error) {
 			put("hit "+h.Ref.ID, h.Text, err)
 		}
 	}
-	held, err := listing.Collect(db.Review().Batches(ctx, "", true, AtMost(100, "", nil)))
+	held, err := loop.Collect(db.Review().Batches(ctx, "", true, AtMost(100, "", nil)))
 	for i := range held {
 		if h, serr := db.Review().Show(ctx, held[i].ID); serr == nil {
 			held[i] = *h

@@ -19,7 +19,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/internal/format"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
@@ -360,7 +360,7 @@ func TestGCBeside(t *testing.T) {
 				if _, err := s.Get(ctx, id); err != nil {
 					return err
 				}
-				hist, err := listing.Collect(s.Versions(ctx, id, AtMost(100, "", nil)))
+				hist, err := loop.Collect(s.Versions(ctx, id, AtMost(100, "", nil)))
 				if err != nil {
 					return err
 				}
@@ -687,7 +687,7 @@ func TestGCEndedBesideWriters(t *testing.T) {
 	require.Positive(t, ended)
 	gone := 0
 	for w := range writers {
-		for _, v := range must(listing.Collect(s.Versions(ctx, gcID(w), AtMost(1<<20, "", nil))))(t) {
+		for _, v := range must(loop.Collect(s.Versions(ctx, gcID(w), AtMost(1<<20, "", nil))))(t) {
 			if v.Gone {
 				gone++
 			}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/filestore"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
@@ -111,7 +111,7 @@ func TestGCForgets(t *testing.T) {
 	high := highest(db)
 	for range 2 {
 		s = db.Scope("acme", WithActor("agent"))
-		require.Len(t, must(listing.Collect(s.Versions(ctx, "a")))(t), 3, "the live one and two records")
+		require.Len(t, must(loop.Collect(s.Versions(ctx, "a")))(t), 3, "the live one and two records")
 		for v := 1; v < 9; v++ {
 			require.ErrorIs(t, errOf(s.Recall(ctx, Ref{Scope: "acme", ID: "a", Version: uint32(v)})), store.ErrGone, "version %d", v)
 			want := store.ErrNotFound

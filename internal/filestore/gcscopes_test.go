@@ -12,7 +12,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/filestore"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
@@ -148,7 +148,7 @@ func TestGCKeepsScopes(t *testing.T) {
 		require.NoError(t, db.Close())
 		db = openTest(t, path, Options{})
 	}
-	held := must(listing.Collect(db.Review().Batches(ctx, "", false, AtMost(10, "", nil))))(t)
+	held := must(loop.Collect(db.Review().Batches(ctx, "", false, AtMost(10, "", nil))))(t)
 	must(db.Review().Approve(ctx, held[0].ID, Approval{By: "anna"}))(t)
 	require.Equal(t, "zebra", must(db.Scope("held").Get(ctx, "draft"))(t).Text)
 	require.NoError(t, db.Close())
@@ -236,7 +236,7 @@ var scopesCut = gcCut{
 		return err
 	},
 	look: func(db *DB, _ int, _ store.GCReport, done bool) (int, error) {
-		infos, err := listing.Collect(db.Scopes(ctx, "", AtMost(100, "", nil)))
+		infos, err := loop.Collect(db.Scopes(ctx, "", AtMost(100, "", nil)))
 		return len(infos), errors.Join(err, lookScopes(ctx, db, done))
 	},
 }
@@ -261,7 +261,7 @@ func lookScopes(ctx context.Context, db *DB, back bool) error {
 			return err
 		}
 	}
-	infos, err := listing.Collect(db.Scopes(ctx, "", AtMost(100, "", nil)))
+	infos, err := loop.Collect(db.Scopes(ctx, "", AtMost(100, "", nil)))
 	if err == nil && len(infos) != want+1 {
 		err = fmt.Errorf("%d scopes are left", len(infos))
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage/internal/dbtest"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -138,7 +138,7 @@ func checkGoldenRows(t *testing.T, db *DB) {
 		}
 	}
 	require.ErrorIs(t, errOf(db.Scope("acme/notes").Recall(ctx, Ref{ID: "note", Version: 1})), store.ErrGone)
-	held := must(listing.Collect(db.Review().Batches(ctx, "", true)))(t)
+	held := must(loop.Collect(db.Review().Batches(ctx, "", true)))(t)
 	var decided []string
 	for _, h := range held {
 		decided = append(decided, h.Decided)
@@ -221,7 +221,7 @@ func checkGolden(t *testing.T, db *DB) {
 	require.Equal(t, .5, *v.Relevance)
 	require.ErrorIs(t, errOf(s.Get(ctx, "gone")), store.ErrNotFound)
 	require.ErrorIs(t, errOf(s.Get(ctx, "answer")), store.ErrNotFound)
-	held := must(listing.Collect(db.Review().Batches(ctx, "", false)))(t)
+	held := must(loop.Collect(db.Review().Batches(ctx, "", false)))(t)
 	require.NotEmpty(t, held)
 	require.Equal(t, "Up to $400.", must(db.Review().Show(ctx, held[0].ID))(t).Writes[0].Text)
 	require.Contains(t, must(s.Directives().State(ctx))(t).Own.State.Text(), "gift cards")

@@ -10,7 +10,7 @@ import (
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/filestore"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/store"
 
 	"github.com/stretchr/testify/require"
@@ -61,12 +61,12 @@ func TestScopes(t *testing.T) {
 	}
 	require.NoError(t, db.Scope("b").Delete(ctx, "x"))
 	var next string
-	all := must(listing.Collect(db.Scopes(ctx, "", AtMost(0, "", &next))))(t)
+	all := must(loop.Collect(db.Scopes(ctx, "", AtMost(0, "", &next))))(t)
 	require.Empty(t, next)
 	require.Equal(t, []store.ScopeInfo{{Name: "a", Artefacts: 1}, {Name: "a/c", Artefacts: 1}, {Name: "b", Artefacts: 0}}, all)
-	first := must(listing.Collect(db.Scopes(ctx, "a", AtMost(1, "", &next))))(t)
+	first := must(loop.Collect(db.Scopes(ctx, "a", AtMost(1, "", &next))))(t)
 	require.Equal(t, []store.ScopeInfo{{Name: "a", Artefacts: 1}}, first)
-	rest := must(listing.Collect(db.Scopes(ctx, "a", AtMost(1, next, &next))))(t)
+	rest := must(loop.Collect(db.Scopes(ctx, "a", AtMost(1, next, &next))))(t)
 	require.Equal(t, []store.ScopeInfo{{Name: "a/c", Artefacts: 1}}, rest)
 	require.Empty(t, next)
 }

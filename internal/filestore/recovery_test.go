@@ -19,7 +19,7 @@ import (
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/filestore"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/wal"
@@ -500,7 +500,7 @@ func TestClockBackwards(t *testing.T) {
 		if round%2 == 0 {
 			must(db.Admin().Checkpoint(ctx))(t)
 		}
-		require.Len(t, must(listing.Collect(db.Review().Batches(ctx, "", false, AtMost(100, "", nil))))(t), len(drafts))
+		require.Len(t, must(loop.Collect(db.Review().Batches(ctx, "", false, AtMost(100, "", nil))))(t), len(drafts))
 		require.NoError(t, db.Close())
 	}
 }

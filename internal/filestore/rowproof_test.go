@@ -14,7 +14,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/engine"
 	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/internal/format"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
@@ -156,7 +156,7 @@ func TestAnEditedHeadIsNotServed(t *testing.T) {
 				for _, hit := range found.Hits {
 					require.NotContains(t, hit.Text, editText)
 				}
-				require.Error(t, errOf(listing.Collect(s.Versions(ctx, "policy", AtMost(10, "", nil)))))
+				require.Error(t, errOf(loop.Collect(s.Versions(ctx, "policy", AtMost(10, "", nil)))))
 			}
 			problems := must(db.Admin().Check(ctx, nil))(t)
 			require.True(t, slices.ContainsFunc(problems, func(p store.Problem) bool { return p.Invariant == "I17" }), "%v", problems)
@@ -266,7 +266,7 @@ func TestAnEditedDraftIsNotApproved(t *testing.T) {
 			require.ErrorIs(t, errOf(db.Review().Show(ctx, c.id)), store.ErrCorrupt)
 			require.ErrorIs(t, errOf(db.Review().Approve(ctx, c.id, Approval{By: "writer"})), store.ErrCorrupt)
 			require.ErrorIs(t, errOf(db.Review().Approve(ctx, c.id, Approval{By: "judge"})), store.ErrCorrupt)
-			require.ErrorIs(t, errOf(listing.Collect(db.Review().Batches(ctx, "", true, AtMost(10, "", nil)))), store.ErrCorrupt)
+			require.ErrorIs(t, errOf(loop.Collect(db.Review().Batches(ctx, "", true, AtMost(10, "", nil)))), store.ErrCorrupt)
 			for _, scope := range []string{"acme", "other"} {
 				require.ErrorIs(t, errOf(db.Scope(scope).Get(ctx, "draft")), store.ErrNotFound)
 			}

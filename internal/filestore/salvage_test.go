@@ -19,7 +19,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/filestore"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
@@ -118,7 +118,7 @@ func TestDamagedTree(t *testing.T) {
 	clear(good[leaf*size : leaf*size+size])
 	require.NoError(t, os.WriteFile(path, good, 0o600))
 	db := openTest(t, path, Options{ReadOnly: true})
-	require.NotEmpty(t, must(listing.Collect(db.Scope("acme").Artefacts(ctx, "", AtMost(100, "", nil))))(t))
+	require.NotEmpty(t, must(loop.Collect(db.Scope("acme").Artefacts(ctx, "", AtMost(100, "", nil))))(t))
 	require.ErrorIs(t, errOf(db.Scope("acme/bulk").Get(ctx, "bulk-8")), store.ErrCorrupt)
 }
 
@@ -161,7 +161,7 @@ func TestHeldRows(t *testing.T) {
 	db := openTest(t, path, Options{})
 	count := func(db *DB) int {
 		st := must(db.Stats(ctx))(t)
-		require.Len(t, must(listing.Collect(db.Review().Batches(ctx, "", false, AtMost(100, "", nil))))(t), st.Held)
+		require.Len(t, must(loop.Collect(db.Review().Batches(ctx, "", false, AtMost(100, "", nil))))(t), st.Held)
 		return st.Held
 	}
 	var ids []string
@@ -186,7 +186,7 @@ func TestHeldRows(t *testing.T) {
 		var got []string
 		for cursor := ""; ; {
 			var next string
-			for _, h := range must(listing.Collect(db.Review().Batches(ctx, "acme", false, AtMost(3, cursor, &next))))(t) {
+			for _, h := range must(loop.Collect(db.Review().Batches(ctx, "acme", false, AtMost(3, cursor, &next))))(t) {
 				got = append(got, h.ID)
 			}
 			if cursor = next; cursor == "" {
@@ -200,12 +200,12 @@ func TestHeldRows(t *testing.T) {
 		require.Equal(t, 7, count(db))
 	}
 	require.NoError(t, db.Close())
-	require.ErrorIs(t, errOf(listing.Collect(db.Review().Batches(ctx, "", false, AtMost(3, "", nil)))), store.ErrClosed)
+	require.ErrorIs(t, errOf(loop.Collect(db.Review().Batches(ctx, "", false, AtMost(3, "", nil)))), store.ErrClosed)
 
 	key := ulid.MustParse(ids[7])
 	editRow(t, path, names.Held, key[:], flipFirst)
 	db = openTest(t, path, Options{})
-	list, err := listing.Collect(db.Review().Batches(ctx, "", false, AtMost(100, "", nil)))
+	list, err := loop.Collect(db.Review().Batches(ctx, "", false, AtMost(100, "", nil)))
 	require.ErrorIs(t, err, store.ErrCorrupt)
 	require.ErrorContains(t, err, ids[7])
 	require.Len(t, list, 6)
@@ -214,7 +214,7 @@ func TestHeldRows(t *testing.T) {
 	st, err := db.Stats(ctx)
 	require.ErrorIs(t, err, store.ErrCorrupt)
 	require.Equal(t, 5, st.Held)
-	require.ErrorIs(t, errOf(listing.Collect(db.Review().Batches(ctx, "", false, AtMost(3, "nonsense", nil)))), store.ErrInvalid)
+	require.ErrorIs(t, errOf(loop.Collect(db.Review().Batches(ctx, "", false, AtMost(3, "nonsense", nil)))), store.ErrInvalid)
 }
 
 // makeSalvageBase is makeDamageBase with what else a database may hold: directives, supersessions, derived pages.
@@ -255,8 +255,8 @@ func TestSalvageWhole(t *testing.T) {
 	db := openTest(t, to, Options{})
 	require.Empty(t, must(db.Admin().Check(ctx, nil))(t))
 	old := openTest(t, path, Options{ReadOnly: true})
-	was := must(listing.Collect(old.Review().Batches(ctx, "", false, AtMost(100, "", nil))))(t)
-	held := must(listing.Collect(db.Review().Batches(ctx, "", false, AtMost(100, "", nil))))(t)
+	was := must(loop.Collect(old.Review().Batches(ctx, "", false, AtMost(100, "", nil))))(t)
+	held := must(loop.Collect(db.Review().Batches(ctx, "", false, AtMost(100, "", nil))))(t)
 	require.Equal(t, was, held)
 	must(db.Review().Approve(ctx, held[0].ID, Approval{By: "ann"}))(t)
 	is := must(db.Scope("acme").Directives().State(ctx))(t)
@@ -607,7 +607,7 @@ func TestSalvageHeldConflict(t *testing.T) {
 
 	require.Equal(t, 4, must(Salvage(ctx, path, to, filestore.SalvageOptions{}))(t).Held)
 	db = openTest(t, to, Options{})
-	list := must(listing.Collect(db.Review().Batches(ctx, "", false, AtMost(10, "", nil))))(t)
+	list := must(loop.Collect(db.Review().Batches(ctx, "", false, AtMost(10, "", nil))))(t)
 	require.Len(t, list, 4)
 	for _, h := range list {
 		shown := must(db.Review().Show(ctx, h.ID))(t)

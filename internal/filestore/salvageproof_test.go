@@ -19,7 +19,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/internal/format"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/wal"
 	"github.com/stretchr/testify/require"
@@ -215,7 +215,7 @@ func salvaged(t *testing.T, path string, newest map[string]int, done damageDone)
 	told := fmt.Sprint(rep.Lost)
 	db := openTest(t, to, Options{})
 	defer db.Close()
-	list := must(listing.Collect(db.Scope("acme").Artefacts(ctx, "", AtMost(1000, "", nil))))(t)
+	list := must(loop.Collect(db.Scope("acme").Artefacts(ctx, "", AtMost(1000, "", nil))))(t)
 	got := map[string]int{}
 	for _, v := range list {
 		full := must(db.Scope("acme").Get(ctx, v.Ref.ID))(t)

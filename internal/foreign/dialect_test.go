@@ -9,7 +9,7 @@ import (
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/foreign"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/internal/portable"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -107,10 +107,10 @@ func TestSessionsOfImports(t *testing.T) {
 	want := []string{"claude-code/s1", "claude-code/s1/a1"}
 	require.Equal(t, want, rep.Sessions)
 	require.Equal(t, 2, rep.SessionCount)
-	list, err := listing.Collect(s.Sessions(ctx))
+	list, err := loop.Collect(s.Sessions(ctx))
 	require.NoError(t, err)
 	require.Equal(t, want, list)
-	turns, err := listing.Collect(s.Session("claude-code/s1").Turns(ctx, 0))
+	turns, err := loop.Collect(s.Session("claude-code/s1").Turns(ctx, 0))
 	require.NoError(t, err)
 	require.Len(t, turns, 3)
 	a, err := s.Assemble(ctx, ctxpage.Query{Text: "where is the manual?", Session: "claude-code/s1", Budget: 4000})
@@ -212,7 +212,7 @@ func TestRewinds(t *testing.T) {
 	s := scopeOf(t)
 	_, err = foreign.Import(t.Context(), s, strings.NewReader(file), foreign.Options{})
 	require.NoError(t, err)
-	turns, err := listing.Collect(s.Session("gemini/g").Turns(t.Context(), 0))
+	turns, err := loop.Collect(s.Session("gemini/g").Turns(t.Context(), 0))
 	require.NoError(t, err)
 	require.Len(t, turns, 3)
 	require.Equal(t, int64(3), turns[2].Seq, "no gap")

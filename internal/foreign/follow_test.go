@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage/internal/foreign"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 )
 
 // TestFollower: what comes into a file is imported without reading again what was read, and is in the end what an import of the whole
@@ -55,9 +55,9 @@ func TestFollower(t *testing.T) {
 	whole := scopeOf(t)
 	_, err = foreign.Import(t.Context(), whole, strings.NewReader(content), foreign.Options{})
 	require.NoError(t, err)
-	want, err := listing.Collect(whole.Session("claude-code/s").Turns(t.Context(), 0))
+	want, err := loop.Collect(whole.Session("claude-code/s").Turns(t.Context(), 0))
 	require.NoError(t, err)
-	got, err := listing.Collect(s.Session("claude-code/s").Turns(t.Context(), 0))
+	got, err := loop.Collect(s.Session("claude-code/s").Turns(t.Context(), 0))
 	require.NoError(t, err)
 	require.Len(t, got, len(want))
 	for i := range want {

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -311,7 +311,7 @@ func (b *bringer) live(a *store.Artefact) (live bool, err error) {
 		return *known, nil
 	}
 	if b.before == nil {
-		if b.before, err = listing.Collect(b.scope.Sessions(b.ctx)); err != nil {
+		if b.before, err = loop.Collect(b.scope.Sessions(b.ctx)); err != nil {
 			return false, err
 		}
 		slices.Sort(b.before)

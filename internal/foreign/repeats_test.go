@@ -13,7 +13,7 @@ import (
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/foreign"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/internal/portable"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -95,7 +95,7 @@ func TestWrongFiles(t *testing.T) {
 			_, err := foreign.Import(ctx, s, strings.NewReader(test.file), opts)
 			require.ErrorIs(t, err, test.is)
 			require.ErrorContains(t, err, test.says)
-			list, err := listing.Collect(s.Artefacts(ctx, "", ctxpage.AtMost(10, "", nil)))
+			list, err := loop.Collect(s.Artefacts(ctx, "", ctxpage.AtMost(10, "", nil)))
 			require.NoError(t, err)
 			require.Empty(t, list)
 		})
@@ -103,7 +103,7 @@ func TestWrongFiles(t *testing.T) {
 	s := scopeOf(t)
 	_, err := foreign.Import(ctx, s, io.MultiReader(strings.NewReader(good+`{"key":"x"}`)), foreign.Options{Format: foreign.JSONL, Map: fields})
 	require.ErrorIs(t, err, store.ErrInvalid)
-	list, err := listing.Collect(s.Artefacts(ctx, "", ctxpage.AtMost(10, "", nil)))
+	list, err := loop.Collect(s.Artefacts(ctx, "", ctxpage.AtMost(10, "", nil)))
 	require.NoError(t, err)
 	require.NotEmpty(t, list, "control: a reader that gives its bytes once")
 	for _, file := range []string{`{"schema_version":"1.1","memories":[{"id":"a","content":"b"}]}`, `{"memories":[{"id":"a","content":"b"}]}`} {

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"github.com/ctxpage/ctxpage/internal/codec"
-	"github.com/ctxpage/ctxpage/internal/deadline"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/store"
 	"strconv"
@@ -108,7 +108,7 @@ func (s *View) Fetch(ctx context.Context, src string) (Got, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
 	defer cancel()
-	f, err := deadline.Call(ctx, func() (Got, error) {
+	f, err := loop.Call(ctx, func() (Got, error) {
 		if page, ok := from.(pageSource); ok {
 			return page.fetch(ctx, key)
 		}
@@ -136,5 +136,5 @@ func (s *View) probe(ctx context.Context, src string, have store.Validator) (sto
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
 	defer cancel()
-	return deadline.Call(ctx, func() (store.Validator, error) { return from.Probe(ctx, key, have) })
+	return loop.Call(ctx, func() (store.Validator, error) { return from.Probe(ctx, key, have) })
 }

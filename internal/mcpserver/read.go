@@ -13,7 +13,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/internal/view"
 	"github.com/ctxpage/ctxpage/manifest"
@@ -327,7 +327,7 @@ func (s *server) list(ctx context.Context, _ *mcp.CallToolRequest, in listIn) (*
 	for level < len(chain) && len(out.Items) < limit {
 		var next string
 		part := append(slices.Clone(opts), ctxpage.AtMost(limit-len(out.Items), cursor, &next))
-		rows, err := listing.Collect(s.DB.Scope(chain[level], ctxpage.Gated()).Artefacts(ctx, in.Prefix, part...))
+		rows, err := loop.Collect(s.DB.Scope(chain[level], ctxpage.Gated()).Artefacts(ctx, in.Prefix, part...))
 		if err != nil {
 			return nil, listOut{}, err
 		}
@@ -388,9 +388,9 @@ func (s *server) history(ctx context.Context, _ *mcp.CallToolRequest, in history
 	}
 	out := historyOut{Versions: []versionOut{}}
 	part := ctxpage.AtMost(limit, in.Cursor, &out.Next)
-	rows, err := listing.Collect(s.scope.Versions(ctx, in.Ref, part))
+	rows, err := loop.Collect(s.scope.Versions(ctx, in.Ref, part))
 	if ref, ok := reference(in.Ref); ok && err != nil && slices.Contains(store.ScopeChain(s.Scope), cmp.Or(ref.Scope, s.Scope)) {
-		rows, err = listing.Collect(s.DB.Scope(cmp.Or(ref.Scope, s.Scope), ctxpage.Gated()).Versions(ctx, ref.ID, part))
+		rows, err = loop.Collect(s.DB.Scope(cmp.Or(ref.Scope, s.Scope), ctxpage.Gated()).Versions(ctx, ref.ID, part))
 	}
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, historyOut{}, fmt.Errorf("%w: %q in %s and its ancestors; list has the ids", store.ErrNotFound, in.Ref, s.Scope)

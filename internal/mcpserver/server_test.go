@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -294,7 +294,7 @@ func TestPutWithEvaluator(t *testing.T) {
 	require.Equal(t, "committed", first.Status)
 	require.Empty(t, call(t, s, "put", in, &again))
 	require.Equal(t, first.Refs, again.Refs, "a repeated batch writes nothing twice")
-	history, err := listing.Collect(db.Scope("acme/support").Versions(t.Context(), "answer", ctxpage.AtMost(10, "", nil)))
+	history, err := loop.Collect(db.Scope("acme/support").Versions(t.Context(), "answer", ctxpage.AtMost(10, "", nil)))
 	require.NoError(t, err)
 	require.Len(t, history, 1)
 }
@@ -484,7 +484,7 @@ func TestLinesThatAreNoMessages(t *testing.T) {
 	}
 	require.Equal(t, []any{1.0, 9.0}, answered)
 	require.Equal(t, map[any]int{"<nil> -32700": 2, "<nil> -32600": 3, "4 -32600": 1, "twice -32700": 1, "bytes -32700": 1, "half -32700": 1, "long -32600": 1}, codes)
-	held, err := listing.Collect(db.Review().Batches(t.Context(), "", true))
+	held, err := loop.Collect(db.Review().Batches(t.Context(), "", true))
 	require.NoError(t, err)
 	require.Empty(t, held)
 }
@@ -594,7 +594,7 @@ func TestListLeavesOutInternalPages(t *testing.T) {
 	db := memory(t)
 	_, err := db.Scope("acme/support").Directives().Step(t.Context(), "use docker")
 	require.NoError(t, err)
-	rows, err := listing.Collect(db.Scope("acme/support").Artefacts(t.Context(), "ctxpage:"))
+	rows, err := loop.Collect(db.Scope("acme/support").Artefacts(t.Context(), "ctxpage:"))
 	require.NoError(t, err)
 	require.NotEmpty(t, rows, "the control")
 	s := connect(t, Config{DB: db, Scope: "acme/support"}, nil)

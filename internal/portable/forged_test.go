@@ -16,7 +16,7 @@ import (
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/directivelog"
 	"github.com/ctxpage/ctxpage/internal/freshness"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/internal/portable"
 	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
@@ -106,7 +106,7 @@ func TestImportGrantsNothing(t *testing.T) {
 		have, err := to.Admin().FileRoots(ctx)
 		require.NoError(t, err)
 		require.Equal(t, c.roots, have, name)
-		list, err := listing.Collect(to.Scope("acme").Directories(ctx))
+		list, err := loop.Collect(to.Scope("acme").Directories(ctx))
 		require.NoError(t, err)
 		require.Len(t, list, c.dirs, name)
 		rules, err := to.Admin().Retention().All(ctx)

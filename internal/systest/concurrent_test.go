@@ -12,7 +12,7 @@ import (
 	. "github.com/ctxpage/ctxpage"
 
 	"github.com/ctxpage/ctxpage/internal/dbtest"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 )
@@ -74,7 +74,7 @@ func verifyCount(t *testing.T, db *DB, want int) {
 		text := must(textOf(db.Scope("acme"), id))(t)
 		require.Equal(t, fmt.Sprint(n), text, "artefact %s: an update was lost, or done twice", id)
 	}
-	hist := must(listing.Collect(db.Scope("acme").Versions(context.Background(), "c", AtMost(1000, "", nil))))(t)
+	hist := must(loop.Collect(db.Scope("acme").Versions(context.Background(), "c", AtMost(1000, "", nil))))(t)
 	require.Len(t, hist, want, "versions")
 }
 
@@ -285,7 +285,7 @@ func TestCloseBeside(t *testing.T) {
 			func(int) error { _, err := db.Admin().Checkpoint(ctx); return err },
 			func(int) error { _, err := db.Head(ctx); return err },
 			func(int) error { _, err := db.Admin().Check(ctx, nil); return err },
-			func(int) error { _, err := listing.Collect(s.Artefacts(ctx, "", AtMost(10, "", nil))); return err },
+			func(int) error { _, err := loop.Collect(s.Artefacts(ctx, "", AtMost(10, "", nil))); return err },
 			func(int) error { _, err := db.Stats(ctx); return err },
 		}
 		done := make(chan error)

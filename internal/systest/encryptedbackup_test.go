@@ -12,7 +12,7 @@ import (
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/filestore"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
@@ -114,7 +114,7 @@ func TestErasedFromBackups(t *testing.T) {
 			whole(t, db, []manifest.Head{head})
 			_, err = db.Scope("acme/ann").Get(ctx, "fact-3")
 			require.Equal(t, &keyring[0] == &after[0], errors.Is(err, store.ErrErased), "%v", err)
-			batches := must(listing.Collect(db.Review().Batches(ctx, "", true, AtMost(100, "", nil))))(t)
+			batches := must(loop.Collect(db.Review().Batches(ctx, "", true, AtMost(100, "", nil))))(t)
 			require.Equal(t, &keyring[0] == &after[0], len(batches) == 0)
 			leaf := must(db.Manifests().ByTrace(ctx, trace))(t)
 			_, err := db.Manifests().Question(ctx, leaf[0])

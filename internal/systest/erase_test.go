@@ -16,7 +16,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/eraseplan"
 	"github.com/ctxpage/ctxpage/internal/filestore"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/session"
@@ -203,7 +203,7 @@ func TestEraseScope(t *testing.T) {
 	require.True(t, why.In)
 	require.Contains(t, strings.Join(why.Steps, "\n"), "erased at ")
 	require.True(t, why.QuestionGone)
-	require.Empty(t, must(listing.Collect(db.Scope("acme/ann").Session("talk").Turns(ctx, 0, AtMost(100, "", nil))))(t))
+	require.Empty(t, must(loop.Collect(db.Scope("acme/ann").Session("talk").Turns(ctx, 0, AtMost(100, "", nil))))(t))
 	receipt, err := ops.NewReceipt(ctx, db.Manifests(), done, heads[0])
 	require.Error(t, err, "a head of before does not have the leaf")
 	require.Nil(t, receipt)
@@ -297,7 +297,7 @@ func TestEraseHeld(t *testing.T) {
 	var held *store.HeldError
 	require.ErrorAs(t, tx.Commit(ctx, Verdict{Confidence: 0.1, By: "judge"}), &held)
 	require.Len(t, must(db.Admin().Erase(ctx, ops.Request{Subject: "ann", By: "desk", Reason: "4711"}))(t).Held, 1)
-	require.Empty(t, must(listing.Collect(db.Review().Batches(ctx, "", false, AtMost(10, "", nil))))(t))
+	require.Empty(t, must(loop.Collect(db.Review().Batches(ctx, "", false, AtMost(10, "", nil))))(t))
 	_, err := db.Review().Show(ctx, held.Batch)
 	require.ErrorIs(t, err, store.ErrErased)
 	require.ErrorIs(t, err, store.ErrNotFound)

@@ -16,7 +16,7 @@ import (
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/filestore"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/session"
@@ -95,7 +95,7 @@ func TestEraseTurn(t *testing.T) {
 	for _, word := range []string{"zqfive", "zqsix"} {
 		require.False(t, filesHave(t, word, filepath.Dir(path)), word)
 	}
-	require.Len(t, must(listing.Collect(talk.Turns(ctx, 0, AtMost(10, "", nil))))(t), 2)
+	require.Len(t, must(loop.Collect(talk.Turns(ctx, 0, AtMost(10, "", nil))))(t), 2)
 	must(talk.Append(ctx, Turn{ID: "turn-9", Role: "assistant", Text: "it goes on"}))(t)
 	must(talk.Pass(ctx, session.PassQuery{Keywords: []string{"pan"}}))(t)
 	require.False(t, filesHave(t, "zqfive", filepath.Dir(path)), "the session in memory writes none of it back")
@@ -296,7 +296,7 @@ func (m *eraseModel) check() {
 	for _, h := range m.heads {
 		require.NoError(m, must(m.db.Manifests().ProveConsistency(ctx, h.Size, now.Size))(m).Verify(h, now))
 	}
-	list := must(listing.Collect(m.db.Scope("acme").Artefacts(ctx, "", AtMost(100, "", nil))))(m)
+	list := must(loop.Collect(m.db.Scope("acme").Artefacts(ctx, "", AtMost(100, "", nil))))(m)
 	require.Len(m, list, len(m.live), "seed %d", m.seed)
 	for id, word := range m.live {
 		require.Contains(m, must(m.db.Scope("acme").Get(ctx, id))(m).Text, word)
@@ -343,7 +343,7 @@ func TestForgottenNameIsPutAgain(t *testing.T) {
 	require.EqualValues(t, 1, must(s.Put(ctx, Artefact{ID: "a", Text: "kettle three"}))(t).Version)
 	require.NoError(t, db.Close())
 	db = must(Open(path, Options{}))(t)
-	require.Len(t, must(listing.Collect(db.Scope("acme").Artefacts(ctx, "", AtMost(10, "", nil))))(t), 1)
+	require.Len(t, must(loop.Collect(db.Scope("acme").Artefacts(ctx, "", AtMost(10, "", nil))))(t), 1)
 	require.NoError(t, db.Close())
 }
 

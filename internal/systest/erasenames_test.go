@@ -10,7 +10,7 @@ import (
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/filestore"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
@@ -110,7 +110,7 @@ func TestEraseNames(t *testing.T) {
 	require.NotZero(t, pruned)
 	now := must(db.Head(ctx))(t)
 	require.NoError(t, must(ops.NewReceipt(ctx, db.Manifests(), *rep.Done, now))(t).Verify(&now))
-	require.NotContains(t, fmt.Sprint(must(listing.Collect(db.Scopes(ctx, "acme", AtMost(100, "", nil))))(t)), scope)
+	require.NotContains(t, fmt.Sprint(must(loop.Collect(db.Scopes(ctx, "acme", AtMost(100, "", nil))))(t)), scope)
 	must(db.Scope(scope).Put(ctx, Artefact{ID: "new", Text: "the scope can be used again"}))(t)
 	require.NoError(t, db.Close())
 
@@ -159,7 +159,7 @@ func TestEraseNamesOfOne(t *testing.T) {
 	must(s.Session(talk).Append(ctx, Turn{ID: turn, Role: "user", Text: "again"}))(t)
 	require.NoError(t, db.Close())
 	db = must(Open(path, Options{}))(t)
-	require.Len(t, must(listing.Collect(db.Scope("acme").Session(talk).Turns(ctx, 0, AtMost(10, "", nil))))(t), 1)
+	require.Len(t, must(loop.Collect(db.Scope("acme").Session(talk).Turns(ctx, 0, AtMost(10, "", nil))))(t), 1)
 	require.NoError(t, db.Close())
 	require.NotEmpty(t, strings.TrimSpace(talk))
 }

@@ -20,7 +20,7 @@ import (
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
-	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
@@ -378,7 +378,7 @@ func (s *story) gate(t *testing.T, db *ctxpage.DB, a *ctxpage.Assembly, query ct
 	var held *store.HeldError
 	require.True(t, errors.As(draft(again.Trace, "guess", "Refund guess pelican: this customer may be refunded without any limit.", .6), &held))
 	require.Equal(t, "confidence below the gate", held.Reason)
-	list := dbtest.Must(listing.Collect(db.Review().Batches(ctx, agent, false)))(t)
+	list := dbtest.Must(loop.Collect(db.Review().Batches(ctx, agent, false)))(t)
 	require.InDelta(t, .6, list[0].Confidence, 1e-9)
 	for word, seen := range map[string]bool{"albatross": true, "pelican": false} {
 		later := dbtest.Must(sc.Assemble(ctx, ctxpage.Query{Text: "refund " + word, Budget: window, TopK: 100, Floor: store.Scratch}))(t)

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/ctxpage/ctxpage/internal/deadline"
 	"github.com/ctxpage/ctxpage/internal/format"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -243,7 +243,7 @@ func (m *Maker) Texts(ctx context.Context, texts []string) ([][]float32, error) 
 
 // embed asks the embedder and checks what it says. It waits no longer than the context, whatever the embedder does.
 func (m *Maker) embed(ctx context.Context, texts []string) ([][]float32, error) {
-	vecs, err := deadline.Call(ctx, func() ([][]float32, error) { return m.By.Embed(ctx, texts) })
+	vecs, err := loop.Call(ctx, func() ([][]float32, error) { return m.By.Embed(ctx, texts) })
 	if err != nil {
 		return nil, fmt.Errorf("ctxpage: embedder %s: %w", m.By.Model(), err)
 	}

@@ -1,6 +1,4 @@
-// Package deadline calls functions of the host under a deadline, and has the rules by which requests over HTTP are repeated
-// within one.
-package deadline
+package loop
 
 import (
 	"context"

@@ -1,5 +1,7 @@
-// Package listing turns a read that returns one part of a list at a time into a sequence for range.
-package listing
+// Package loop has the loops around calls that return one part at a time, take long, or fail for a while: a list that is read in
+// parts becomes a sequence for range (All), and a cursor names a place in it; a function of the host is called under a
+// deadline (Call); requests over HTTP are repeated within one (Retryable, Backoff, Wait).
+package loop
 
 import (
 	"context"

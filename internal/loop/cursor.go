@@ -1,4 +1,4 @@
-package listing
+package loop
 
 import (
 	"crypto/sha256"
