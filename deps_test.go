@@ -59,7 +59,7 @@ var importMap = map[string]string{
 
 	"embed":            "internal/loop",
 	"serve":            ". directive internal/filestore internal/view manifest internal/remote render session store token/bpe internal/triage ops internal/portable internal/loop",
-	"ui":               ". internal/view manifest ops render session store token",
+	"ui":               ". internal/triage internal/view manifest ops render session store token",
 	"internal/view":    ". store internal/triage ops",
 	"httpsource":       "store internal/loop",
 	"cmd/dbctl":        "internal/dbctl",

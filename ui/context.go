@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/render"
 	"github.com/ctxpage/ctxpage/store"
@@ -246,7 +247,7 @@ func (h *Handler) bar(leaf *manifest.Record, replay *ctxpage.Replay) bar {
 		}
 		w := 100 * float64(n) / float64(out.Total)
 		out.Parts = append(out.Parts, barPart{
-			Class: i, Name: partNames[i], Letter: partLetters[i], Tokens: n, X: pct(x), Width: pct(w), Wide: w > 3.5,
+			Class: i, Name: partNames[i], Letter: partLetters[i], Tokens: n, X: pct(x), Width: pct(w), Wide: w > 3,
 		})
 		x += w
 	}
@@ -303,10 +304,10 @@ func (h *Handler) why(r *http.Request) (*content, error) {
 	return &content{Name: "why", Title: "Why", Nav: "live", View: v}, nil
 }
 
-// least is the lowest score with which a page is in a context for its score.
+// least is the lowest score with which a page is in a context for its score. A page that is red with a low score is protected.
 func least(leaf *manifest.Record) (out float64) {
 	for _, p := range leaf.Pages {
-		if p.Score > 0 && p.Tag != manifest.TagRed && (out == 0 || p.Score.Float() < out) {
+		if p.Score > 0 && (p.Tag != manifest.TagRed || p.Score.Float() >= triage.RedScore) && (out == 0 || p.Score.Float() < out) {
 			out = p.Score.Float()
 		}
 	}

@@ -2,6 +2,7 @@ package ui
 
 import (
 	"net/http"
+	"slices"
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/manifest"
@@ -47,7 +48,8 @@ func (h *Handler) diff(r *http.Request) (*content, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &diffView{A: a, B: b, Fields: d.Fields, Shown: d.Changed[:min(len(d.Changed), 2*rowsAtOnce)], Names: map[uint64]string{}}
+	fields := slices.DeleteFunc(d.Fields, func(f manifest.FieldChange) bool { return f.Name == "rendered" }) // a digest, of what the rest shows
+	v := &diffView{A: a, B: b, Fields: fields, Shown: d.Changed[:min(len(d.Changed), 2*rowsAtOnce)], Names: map[uint64]string{}}
 	texts := map[uint64]string{}
 	v.BarA, v.BarB = h.texts(r, a, texts, v), h.texts(r, b, texts, v)
 	ref := func(p manifest.Page) diffPage {

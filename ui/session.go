@@ -88,7 +88,7 @@ type turnRow struct {
 
 func (h *Handler) session(r *http.Request) (*content, error) {
 	ctx := r.Context()
-	v := &sessionView{Scope: r.FormValue("scope"), Step: 2 * rowsAtOnce}
+	v := &sessionView{Scope: r.FormValue("scope"), Step: 100}
 	id := r.FormValue("id")
 	s := h.scope(v.Scope).Session(id)
 	var err error
@@ -109,11 +109,11 @@ func (h *Handler) session(r *http.Request) (*content, error) {
 	at := atoi(r.FormValue("turn"))
 	if at > 0 && at <= len(rows) {
 		v.At = &rows[at-1]
-		v.From = (at - 1) / v.Step * v.Step
+		v.From = max(0, min(at-v.Step/2, len(rows)-v.Step))
 	} else {
-		v.From = max(0, min(atoi(r.FormValue("from")), len(rows)-1)) / v.Step * v.Step
+		v.From = max(0, min(atoi(r.FormValue("from")), len(rows)-1))
 		if r.FormValue("from") == "" && len(rows) > 0 { // the newest turns
-			v.From = (len(rows) - 1) / v.Step * v.Step
+			v.From = max(0, len(rows)-v.Step)
 		}
 	}
 	v.To = min(v.From+v.Step, len(rows))
