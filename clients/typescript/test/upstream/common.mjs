@@ -4,15 +4,32 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { open } from 'ctxpage';
 
-/** Opens a database for one test, and ends its server and removes its files when the test ends. */
-export async function database(t) {
+/** Opens a database, and returns it with what ends its server and removes its files. */
+export async function opened() {
   const dir = mkdtempSync(join(tmpdir(), 'ctxpage-test-'));
   const db = await open(join(dir, 'agent.ctx'), { idle: '30s' });
-  t.after(async () => {
+  const close = async () => {
+    const { pid } = await db.status();
     await db.operator('test').stop();
     await db.close();
+    while (lives(pid)) await new Promise((done) => setTimeout(done, 5)); // it still writes its files
     rmSync(dir, { recursive: true, force: true });
-  });
+  };
+  return { db, close };
+}
+
+function lives(pid) {
+  try {
+    return process.kill(pid, 0);
+  } catch {
+    return false;
+  }
+}
+
+/** Opens a database for one test. */
+export async function database(t) {
+  const { db, close } = await opened();
+  t.after(close);
   return db;
 }
 

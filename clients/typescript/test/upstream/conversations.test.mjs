@@ -3,9 +3,11 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { generateText, streamText, tool, wrapLanguageModel } from 'ai';
 import { MockLanguageModelV4, convertArrayToReadableStream } from 'ai/test';
+import { Annotation, Command, interrupt, START, StateGraph } from '@langchain/langgraph';
 import { z } from 'zod';
 import { aiMemory } from 'ctxpage/ai-sdk';
 import { eveMemory } from 'ctxpage/eve';
+import { CtxpageSaver } from 'ctxpage/langgraph';
 import { mastraMemory } from 'ctxpage/mastra';
 import { database } from './common.mjs';
 
@@ -44,7 +46,7 @@ test('AI SDK: generateText, a tool, streamText', async (t) => {
   assert.equal((await generateText({ model: model('one'), prompt: 'My name is Ada' })).text, 'I will remember that.');
   // Another conversation of the same scope: the model itself has seen nothing of the first.
   assert.equal((await generateText({ model: model('two'), prompt: 'What is my name?' })).text, 'Your name is Ada.');
-  assert.match(JSON.stringify(prompts.at(-1)), /is quoted data/);
+  assert.deepEqual(prompts.at(-1).map((m) => m.role), ['user', 'user'], 'a context is data: a message of the user before the question');
   assert.deepEqual(await texts(scope.session('two')), ['What is my name?', 'Your name is Ada.']);
   const streamed = streamText({ model: model('three'), prompt: 'Tell me my name' });
   assert.equal((await streamed.text).trim(), 'Your name is Ada.');
@@ -111,4 +113,34 @@ test('Mastra: an agent with the processor for input and output', async (t) => {
   assert.deepEqual(await texts(scope.session('one')), ['My name is Ada', 'I will remember that.']);
   assert.deepEqual(await texts(scope.session('two')), ['What is my name?', 'Your name is Ada.']);
   assert.deepEqual(await texts(scope.session('three')), ['Tell me my name', 'Your name is Ada.']);
+});
+
+test('LangGraph: a graph goes on after its server was killed, is interrupted and resumed; a thread is deleted and erased', async (t) => {
+  const db = await database(t);
+  const scope = db.scope('graph');
+  const State = Annotation.Root({ messages: Annotation({ reducer: (a, b) => a.concat(b), default: () => [] }) });
+  const graph = () => new StateGraph(State)
+    .addNode('model', (state) => ({ messages: [stub(state.messages)] }))
+    .addNode('person', () => ({ messages: [`the person said ${interrupt('may I?')}`] }))
+    .addEdge(START, 'model').addEdge('model', 'person')
+    .compile({ checkpointer: new CtxpageSaver(scope) });
+  const thread = (id) => ({ configurable: { thread_id: id } });
+  await graph().invoke({ messages: ['My name is Ada'] }, thread('t1'));
+  process.kill((await db.status()).pid, 'SIGKILL');
+  assert.deepEqual((await graph().invoke(new Command({ resume: 'yes' }), thread('t1'))).messages, ['My name is Ada', 'I will remember that.', 'the person said yes']);
+  assert.equal((await graph().invoke({ messages: ['What is my name?'] }, thread('t1'))).messages.at(-1), 'Your name is Ada.');
+  assert.equal((await graph().invoke({ messages: ['What is my name?'] }, thread('t2'))).messages.at(-1), 'I will remember that.');
+  // Checkpoints are no memory: no search finds them, and no context shows them.
+  assert.deepEqual((await scope.search('Ada', { floor: 'scratch' })).hits, []);
+  assert.equal((await scope.assemble('Ada', { budget: 1000 })).blocks.length, 0);
+  const pages = async () => {
+    const ids = [];
+    for await (const page of scope.list()) ids.push(page.id);
+    return ids;
+  };
+  const before = await pages();
+  await new CtxpageSaver(scope).deleteThread('t1');
+  assert.deepEqual(await pages(), before.filter((id) => !id.includes('/nt1/')));
+  await db.operator('graph').erase({ subject: 't2', reason: 'asked for' });
+  assert.deepEqual(await pages(), []);
 });
