@@ -1,3 +1,4 @@
+import { DeadlineError, OutcomeUnknownError } from './errors.js';
 import type {
   ApproveAllInput, ApprovedList, BackupReport, EmbedInput, EmbedReport, Erased, EraseDone, EraseInput, ExportInput, HealthInput, HealthReport, Held, ImportInput, ImportReport, Quota, QuotaUse, Receipt, Rejected,
   Retention, RetentionPolicy, RetentionReport, RetentionRunInput, ReviewApproveInput, ScopeInfo, ScopesInput, Stats, StatsInput, StoredPolicy, Written,
@@ -132,8 +133,12 @@ export class Operator extends GatedScope {
     return await this.call('embed', input, how);
   }
 
-  /** Ends a server that exists only to serve. */
+  /** Ends a server that exists only to serve. If the connection ends without an answer, the server has ended. */
   async stop(options?: CallOptions): Promise<void> {
-    await this.call('stop', {}, options, false);
+    try {
+      await this.call('stop', {}, options, false);
+    } catch (failure) {
+      if (!(failure instanceof OutcomeUnknownError) || failure instanceof DeadlineError) throw failure;
+    }
   }
 }
