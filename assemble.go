@@ -106,6 +106,7 @@ func (s *Scope) assemble(ctx context.Context, q Query, tx *Txn) (*Assembly, erro
 	if s.err != nil {
 		return nil, s.err
 	}
+	ctx = s.db.timed(ctx)
 	if err := s.windowBudget(ctx, &q); err != nil {
 		return nil, err
 	}

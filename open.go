@@ -53,6 +53,9 @@ func Open(path string, opts Options) (db *DB, err error) {
 			return
 		}
 		db = nil
+		if o, is := d.store.(*observed); is && opts.Store != nil {
+			o.end()
+		}
 		if opts.Store != nil {
 			d.store = nil // still the caller's
 		}
@@ -66,7 +69,7 @@ func Open(path string, opts Options) (db *DB, err error) {
 	}
 	d.startRefresh()
 	if d.opts.Store == nil && !opts.ReadOnly && !opts.NoWatch {
-		remote.WhenOwner(d.store, d.sessions.Keep)
+		remote.WhenOwner(unobserved(d.store), d.sessions.Keep)
 	} else if !opts.NoWatch && !opts.ReadOnly {
 		d.sessions.Keep()
 	}
@@ -83,6 +86,9 @@ func (db *DB) openStore() (err error) {
 		if db.store, err = db.openFiles(); err != nil {
 			return err
 		}
+	}
+	if db.opts.Observer != nil {
+		db.store = observe(db.store, &db.opts, db.digestOfScope())
 	}
 	db.table = newPageTable(db.store, db.opts.WorkingSet)
 	db.vectors.By, db.vectors.Store = db.opts.Embedder, db.store
@@ -106,7 +112,7 @@ func (db *DB) owns() bool {
 	if db.opts.Store != nil {
 		return true
 	}
-	_, owns := remote.Files(db.store)
+	_, owns := remote.Files(unobserved(db.store))
 	return owns
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/filestore"
+	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/token"
 )
@@ -79,6 +80,10 @@ type Options struct {
 	// Logger gets recoveries and failures of background work; nil: they are not logged. Errors are returned, not
 	// logged.
 	Logger *slog.Logger
+	// Observer is told of reads, commits, faults and jobs, with durations and sizes, but no text and no ids; nil: nobody. Scopes
+	// are digests, or their names with ObserveScopes. Checkpoints in the background and the work of other processes are not told.
+	Observer      ops.Observer
+	ObserveScopes bool
 	// ReadOnly opens the files for reading. Nothing is written: no page is fetched again, and reads leave no manifest;
 	// the manifest that an Assembly or a Search carries says so (Record.ReadOnly).
 	ReadOnly bool

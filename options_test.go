@@ -11,12 +11,14 @@ import (
 	"runtime/debug"
 	"runtime/metrics"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/loop"
+	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 )
@@ -540,4 +542,75 @@ func TestOddQuestionTakesLittle(t *testing.T) {
 			require.Less(t, took, int64(32<<20), odd.name)
 		}
 	}
+}
+
+// watched gathers events.
+type watched struct {
+	mu     sync.Mutex
+	events []ops.Event
+	block  chan struct{} // nil: it does not wait
+}
+
+func (w *watched) Observe(e ops.Event) {
+	if w.block != nil {
+		<-w.block
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.events = append(w.events, e)
+}
+
+// The observer is told what was done, how long it took and how much it was, without text, ids or names.
+func TestObserver(t *testing.T) {
+	for _, names := range []bool{false, true} {
+		c, w := newClock(), &watched{}
+		db := open(t, Options{Observer: w, ObserveScopes: names, NoWatch: true, WorkingSet: -1, Clock: func() time.Time { c.add(time.Millisecond); return c.now() }})
+		s := db.Scope("acme/secret")
+		put(t, s, Artefact{ID: "secret-id", Text: "refunds take 14 days"})
+		get(t, s, "secret-id")
+		must(hitsOf(s.Search(ctx, "refunds", 0)))(t)
+		a := assemble(t, s, Query{Text: "refunds"})
+		tx := begin(t, s)
+		require.NoError(t, tx.Put(ctx, Artefact{ID: "draft", Text: "a draft"}))
+		require.ErrorIs(t, tx.Commit(ctx, Verdict{}), store.ErrHeld)
+		must(db.Admin().GC(ctx, GCOptions{}))(t)
+		checkAndClose(t, db)
+		found := map[string]ops.Event{}
+		for _, e := range w.events {
+			if _, is := found[e.Kind]; !is {
+				found[e.Kind] = e
+			}
+			require.Zero(t, e.Dropped)
+			if names {
+				require.Contains(t, []string{"", "acme/secret"}, e.Scope)
+			} else {
+				require.NotContains(t, fmt.Sprintf("%+v", e), "secret")
+			}
+		}
+		for _, kind := range []string{"commit", "get", "search", "assemble", "held", "fault"} {
+			require.Positive(t, found[kind].Took, "%s of %v", kind, found)
+			require.Positive(t, found[kind].Pages, kind)
+			require.Equal(t, kind == "fault", found[kind].Scope == "", kind)
+		}
+		require.Equal(t, []int{a.Tokens, int(a.Tier)}, []int{found["assemble"].Tokens, found["assemble"].Tier})
+		require.Equal(t, len("refunds take 14 days"), found["commit"].Bytes)
+		require.Contains(t, found, "gc")
+	}
+}
+
+// An observer that does not return keeps nobody waiting; what it missed is counted.
+func TestSlowObserver(t *testing.T) {
+	w := &watched{block: make(chan struct{})}
+	db := open(t, Options{Observer: w, NoWatch: true})
+	s := db.Scope("acme")
+	put(t, s, Artefact{ID: "a", Text: "x"})
+	for range 3000 {
+		get(t, s, "a")
+	}
+	close(w.block)
+	checkAndClose(t, db)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	require.Less(t, len(w.events), 3000)
+	require.GreaterOrEqual(t, len(w.events), 1024)
 }

@@ -62,7 +62,7 @@ var rootOrder = strings.Fields(`
 	open.go search.go assemble.go refresh.go gc.go export.go explain.go record.go drafts.go fit.go handoff.go
 	append.go resume.go window.go ahead.go compress.go cost.go statekinds.go
 	review.go operator.go directives.go directory.go update.go commit.go judge.go put.go vector.go session.go
-	duplicates.go item.go txn.go gated.go reserved.go scope.go page.go db.go options.go query.go util.go
+	duplicates.go item.go txn.go gated.go reserved.go scope.go page.go observe.go db.go options.go query.go util.go
 	pagetable.go lru.go listing.go aliases.go
 `)
 

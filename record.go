@@ -5,9 +5,11 @@ import (
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
+	"encoding/hex"
 	"hash"
 	"io"
 	"slices"
+	"sync"
 
 	"github.com/ctxpage/ctxpage/internal/rendering"
 	"github.com/ctxpage/ctxpage/internal/triage"
@@ -172,5 +174,27 @@ func (db *DB) ask(leaf *manifest.Record, text string) {
 	leaf.Query = db.keyed("query", []byte(text))
 	if !db.opts.DigestQuestions && !db.opts.ReadOnly {
 		leaf.Question = text
+	}
+}
+
+// namedScopes bounds the scopes whose digest is remembered.
+const namedScopes = 4096
+
+// digestOfScope returns a function that makes a digest of a scope, keyed by the secret of the database.
+func (db *DB) digestOfScope() func(scope string) string {
+	var mu sync.Mutex
+	known := map[string]string{}
+	return func(scope string) string {
+		mu.Lock()
+		defer mu.Unlock()
+		d, ok := known[scope]
+		if !ok && scope != "" {
+			d = hex.EncodeToString(db.keyed("observed scope", []byte(scope))[:8])
+			if len(known) >= namedScopes {
+				clear(known)
+			}
+			known[scope] = d
+		}
+		return d
 	}
 }

@@ -153,6 +153,7 @@ func (s *Scope) Get(ctx context.Context, id string, opts ...ReadOption) (*Versio
 	if err := store.CheckID("id", id); err != nil {
 		return nil, err
 	}
+	ctx = s.db.timed(ctx)
 	v, leaf, err := s.read(ctx, Ref{ID: id}, readOpts(opts))
 	if err != nil {
 		return nil, err
@@ -168,6 +169,7 @@ func (s *Scope) Recall(ctx context.Context, ref Ref, opts ...ReadOption) (*Versi
 	if s.err != nil {
 		return nil, s.err
 	}
+	ctx = s.db.timed(ctx)
 	v, leaf, err := s.read(ctx, ref, readOpts(opts))
 	if err != nil {
 		return nil, err

@@ -105,6 +105,7 @@ func (s *Scope) search(ctx context.Context, text string, limit int, o readOption
 	if limit < 0 || limit > MaxTopK {
 		return Found{}, store.Invalid("limit", strconv.Itoa(limit), "1 to "+strconv.Itoa(MaxTopK))
 	}
+	ctx = s.db.timed(ctx)
 	text, cut := shortQuestion(text)
 	trace, err := s.db.newID()
 	if err != nil {
