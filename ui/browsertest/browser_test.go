@@ -152,6 +152,24 @@ func TestViewsInABrowser(t *testing.T) {
 	b.clean()
 }
 
+// README's two pictures are made by: CTXPAGE_README=../../docs go test -run TestPicturesOfReadme .
+func TestPicturesOfReadme(t *testing.T) {
+	dir := os.Getenv("CTXPAGE_README")
+	if dir == "" {
+		t.Skip("it makes the pictures of README.md: CTXPAGE_README names their folder")
+	}
+	w := newWorld(t)
+	b := open(t, w)
+	b.as(shape{1180, 720, "light"})
+	for name, path := range map[string]string{"ui-context": "/context?trace=" + w.second, "ui-session": "/session?turn=200&id=monday&scope=" + strings.ReplaceAll(scopeName, "/", "%2F")} {
+		b.visit(path)
+		var png []byte
+		b.do(chromedp.CaptureScreenshot(&png))
+		require.LessOrEqual(t, len(png), 150_000, name)
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name+".png"), png, 0o644))
+	}
+}
+
 // axeSource is axe-core, which the caller fetched; "": it is not there, and the rules of accessibility are not checked.
 func axeSource(t *testing.T) string {
 	path := os.Getenv("CTXPAGE_AXE")

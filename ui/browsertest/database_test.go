@@ -142,7 +142,8 @@ func (w *world) serve(path string, flags []string) {
 	t := w.t
 	bin, err := built()
 	require.NoError(t, err)
-	cmd := exec.Command(bin, append([]string{"ui", path, "--json"}, flags...)...)
+	cmd := exec.Command(bin, append([]string{"ui", filepath.Base(path), "--json"}, flags...)...)
+	cmd.Dir = filepath.Dir(path)
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
 	pipe, err := cmd.StdoutPipe()
