@@ -25,7 +25,7 @@ import (
 )
 
 var (
-	talkOps  = flag.Int("talk.ops", 250, "how many operations TestConversationFollows does with each seed")
+	talkOps  = flag.Int("talk.ops", dbtest.Size(80, 250), "how many operations TestConversationFollows does with each seed")
 	talkSeed = flag.Uint64("talk.seed", 1, "its first seed")
 )
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -32,7 +33,7 @@ func openTest(t *testing.T, path string, opts Options) *DB {
 }
 
 func TestMain(m *testing.M) {
-	_ = flag.Set("rapid.checks", "30") // the random tests here open databases; .ci/run makes 100 of each
+	_ = flag.Set("rapid.checks", strconv.Itoa(dbtest.Size(10, 30))) // the random tests here open databases; .ci/run makes 100 of each
 	dbtest.CollectLess()
 	code := dbtest.InMemory(m.Run)
 	if err := dbtest.Leaks(func() error { return goleak.Find() }); err != nil && code == 0 {

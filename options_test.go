@@ -402,7 +402,7 @@ func oddFamilies() []oddFamily {
 	case dbtest.Race:
 		return oddTexts[:1]
 	}
-	return oddTexts[:3]
+	return oddTexts[:dbtest.Size(1, 3)]
 }
 
 func oddText(of func(*rand.Rand, *strings.Builder), seed uint64, size int) string {
@@ -508,7 +508,7 @@ func TestOddTextsTakeLittle(t *testing.T) {
 // TestMergeTakesLittle: when eight segments of unique words become one, what is in memory does not grow with them.
 func TestMergeTakesLittle(t *testing.T) {
 	size := 1 << 19
-	if dbtest.Race {
+	if dbtest.Race || !dbtest.Full {
 		size >>= 3
 	}
 	db := open(t, Options{})

@@ -141,7 +141,7 @@ func typeDocs(t *testing.T) (questions, passages, texts []string, of []int) {
 // TestKnownDocuments asks for long documents: the first 200, or all with CTXPAGE_LONG=1. KNOWN_MAN names a folder of manual pages to ask for, too.
 func TestKnownDocuments(t *testing.T) {
 	questions, _, texts, of := typeDocs(t)
-	asked := dbtest.Times(200, len(questions))
+	asked := dbtest.Times(200, 200, len(questions))
 	if os.Getenv("KNOWN_PEER") != "" {
 		asked = len(questions)
 	}

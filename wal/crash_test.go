@@ -18,7 +18,7 @@ import (
 )
 
 var (
-	crashSeeds = flag.Int("crash.seeds", 2000, "how many seeds TestCrash runs")
+	crashSeeds = flag.Int("crash.seeds", dbtest.Size(300, 2000), "how many seeds TestCrash runs")
 	crashFirst = flag.Uint64("crash.first", 1, "the first of them")
 	update     = flag.Bool("update", false, "rewrite golden files")
 )

@@ -2,18 +2,30 @@ package dbtest
 
 import "os"
 
-// Long asks for the long form of tests that repeat what differs by a seed, an operation or a kind of text alone:
-// CTXPAGE_LONG=1, as `make nightly` sets it.
-var Long = os.Getenv("CTXPAGE_LONG") != ""
+// The size of tests that repeat what differs by a seed, an operation or a kind of text alone. `go test ./...` runs the short form,
+// which checks the same with fewer of them.
+var (
+	Full = Long || os.Getenv("CTXPAGE_TESTS") == "full" // as .ci/run sets it
+	Long = os.Getenv("CTXPAGE_LONG") != ""              // as `make nightly` sets it
+)
 
-// Times is how often such a test repeats: few times each time that anybody runs the tests, often in the long form. The
-// race detector, which makes each time ten times slower, takes a third of the few, at least two.
-func Times(few, often int) int {
+// Size is how often such a test repeats, or how much it works on: short, or full as .ci/run asks.
+func Size(short, full int) int {
+	if Full {
+		return full
+	}
+	return short
+}
+
+// Times is how often such a test repeats: short or full, and often in the long form. The race detector, which makes each time
+// ten times slower, takes a third, at least two.
+func Times(short, full, often int) int {
+	n := Size(short, full)
 	switch {
 	case Long:
 		return often
 	case Race:
-		return max(2, few/3)
+		return min(n, max(2, full/3))
 	}
-	return few
+	return n
 }

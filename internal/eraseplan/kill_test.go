@@ -302,7 +302,7 @@ func (g *garden) killedAt(t *testing.T, base string, heads []manifest.Head, step
 // killedAnyTime kills at random moments. Before the first commit of the erase nothing is erased; then it must be asked for again.
 func (g *garden) killedAnyTime(t *testing.T, base string, heads []manifest.Head, took time.Duration) {
 	rng := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 1))
-	for range dbtest.Times(5, 60) {
+	for range dbtest.Times(2, 5, 60) {
 		path, after := copyOf(t, base), time.Duration(rng.Int64N(int64(took)))
 		steps, err := life(path, "", g.scope, g.mode(), after)
 		require.NoError(t, err)
@@ -335,7 +335,7 @@ func TestSalvageAfterErase(t *testing.T) {
 			_, n := g.salvaged(t, base)
 			require.NotZero(t, n, "control")
 			rng := rand.New(rand.NewPCG(3, 5))
-			for i, step := range append([]string{"erase committed 1", "erase cut 1", "compact copied 1", "compact renamed 1"}, make([]string, dbtest.Times(8, 80))...) {
+			for i, step := range append([]string{"erase committed 1", "erase cut 1", "compact copied 1", "compact renamed 1"}, make([]string, dbtest.Times(2, 8, 80))...) {
 				path := copyOf(t, base)
 				_, err := life(path, step, g.scope, g.mode(), 0)
 				require.NoError(t, err)

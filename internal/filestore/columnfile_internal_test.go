@@ -175,7 +175,7 @@ func TestColumnsDamaged(t *testing.T) {
 		require.Equal(t, want, seen(t, st), what)
 		require.NoError(t, st.Close())
 	}
-	step := max(1, len(whole)/dbtest.Times(40, 2000))
+	step := max(1, len(whole)/dbtest.Times(10, 40, 2000))
 	for at := 0; at < len(whole); at += step {
 		flipped := slices.Clone(whole)
 		flipped[at] ^= 0x10

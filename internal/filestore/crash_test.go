@@ -27,7 +27,7 @@ import (
 
 var (
 	killSeed  = flag.Uint64("kill.seed", 0, "seed of TestKill; 0: by the clock")
-	killTimes = flag.Int("kill.times", dbtest.Times(64, 208), "how often TestKill kills")
+	killTimes = flag.Int("kill.times", dbtest.Times(16, 64, 208), "how often TestKill kills")
 )
 
 // childEnv makes the test binary another program: the tests start it to be killed, or to hold a lock.
@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 		debug.SetGCPercent(400)
 		os.Exit(child(role, os.Args[1:]))
 	}
-	_ = flag.Set("rapid.checks", "30") // the random tests here open databases; .ci/run makes 100 of each
+	_ = flag.Set("rapid.checks", strconv.Itoa(dbtest.Size(10, 30))) // the random tests here open databases; .ci/run makes 100 of each
 	dbtest.CollectLess()
 	filestore.PeekAge(time.Hour)
 	code := dbtest.InMemory(m.Run)

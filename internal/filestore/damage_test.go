@@ -28,7 +28,7 @@ import (
 )
 
 var (
-	damageTimes = flag.Int("damage.times", dbtest.Times(120, 240), "how many databases TestDamage damages")
+	damageTimes = flag.Int("damage.times", dbtest.Times(30, 120, 240), "how many databases TestDamage damages")
 	damageSeed  = flag.Uint64("damage.seed", 1, "the first seed")
 )
 

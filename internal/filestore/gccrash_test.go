@@ -202,7 +202,7 @@ func (c gcCut) run(t *testing.T, seed uint64, noSync bool) (gone int, err error)
 	return gone, errors.Join(err, db.Close())
 }
 
-var gcCutTimes = flag.Int("gc.cuts", dbtest.Times(6, 96), "how often TestGCPowerCut cuts the power in each kind of gc")
+var gcCutTimes = flag.Int("gc.cuts", dbtest.Times(2, 6, 96), "how often TestGCPowerCut cuts the power in each kind of gc")
 
 // TestGCPowerCut: a power cut anywhere in a gc leaves whole commits of it, and the next run does the rest.
 func TestGCPowerCut(t *testing.T) {
@@ -266,7 +266,7 @@ func TestGCKill(t *testing.T) {
 	require.NoError(t, fillGC(ctx, db))
 	require.NoError(t, db.Close())
 	left := map[int]int{}
-	for n := range max(8, dbtest.Times(8, 48)) {
+	for n := range max(8, dbtest.Times(8, 8, 48)) {
 		path := dbtest.CheckedPath[store.Problem](t, openChecked)
 		require.NoError(t, dbtest.Copy(full, path))
 		cmd := childCommand("gc", path)

@@ -214,7 +214,7 @@ func (r *rig) live(state *laneState, rng *rand.Rand) (im image, db *DB, err erro
 // the log, the commit of bbolt and the cut of the log, and in a recovery.
 func TestPowerCut(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(dbtest.Times(24, 240)) {
+	for seed := range uint64(dbtest.Times(6, 24, 240)) {
 		require.NoError(t, cutLife(t, seed, false), "seed %d", seed)
 	}
 }

@@ -572,7 +572,7 @@ func TestSalvagePipe(t *testing.T) {
 	}
 }
 
-var salvageTimes = flag.Int("salvage.times", dbtest.Times(12, 60), "how many databases TestSalvage damages")
+var salvageTimes = flag.Int("salvage.times", dbtest.Times(3, 12, 60), "how many databases TestSalvage damages")
 
 // TestSalvageOfNoDatabase: a file of something else is not copied to an empty database.
 func TestSalvageOfNoDatabase(t *testing.T) {

@@ -26,7 +26,7 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-var salvageRuns = flag.Int("salvage.runs", dbtest.Times(12, 60), "how many databases TestSalvageIntact damages")
+var salvageRuns = flag.Int("salvage.runs", dbtest.Times(3, 12, 60), "how many databases TestSalvageIntact damages")
 
 const countedArtefacts = 147
 

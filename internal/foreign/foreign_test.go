@@ -260,7 +260,7 @@ func (e *endless) Read(p []byte) (int, error) {
 
 func TestEndlessString(t *testing.T) {
 	for i, f := range foreign.Formats {
-		if dbtest.Race && i > 1 { // the others are cut into items by the same scanner
+		if (dbtest.Race || !dbtest.Full) && i > 1 { // the others are cut into items by the same scanner
 			break
 		}
 		_, err := foreign.Read(t.Context(), &endless{head: `[{"role":"user","content":"`}, foreign.Options{Format: f, Map: fieldMap}, func(store.Artefact, int) error { return nil })

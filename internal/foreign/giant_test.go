@@ -104,6 +104,9 @@ func TestGiantFiles(t *testing.T) {
 		"escapes":            {`[{"id":"`, `\u0000`},
 		"not JSON":           {"PK\x03\x04", "\x00"},
 	} {
+		if !dbtest.Full && g.again != "x" && g.again != "[" { // the others are cut by the same scanner
+			continue
+		}
 		formats := append([]foreign.Format{""}, foreign.Formats...)
 		if !long { // all are cut into items by the same scanner
 			formats = []foreign.Format{foreign.Mem0}

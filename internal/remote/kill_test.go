@@ -21,7 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var kills = flag.Int("kills", 20, "how often TestOwnerKilled and TestOwnersKilled kill the owner")
+var kills = flag.Int("kills", dbtest.Size(5, 20), "how often TestOwnerKilled and TestOwnersKilled kill the owner")
 
 // The variables that make this program an owner.
 const (

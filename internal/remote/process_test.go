@@ -29,7 +29,7 @@ import (
 )
 
 var (
-	handOvers = flag.Int("handovers", 12, "how often TestHandOverOfProcesses ends the owner")
+	handOvers = flag.Int("handovers", dbtest.Size(4, 12), "how often TestHandOverOfProcesses ends the owner")
 	stored    = flag.Int("stored", 0, "how many pages there are before TestHandOverOfProcesses begins")
 )
 

@@ -314,7 +314,7 @@ func TestEncryptedFlips(t *testing.T) {
 	at := filepath.Join(t.TempDir(), "agent.ctx")
 	damaged, tried := 0, 0
 	for name, b := range allFiles(t, path) {
-		step := max(1, len(b)/dbtest.Times(12, 400))
+		step := max(1, len(b)/dbtest.Times(4, 12, 400))
 		for i := step / 2; i < len(b); i += step {
 			if b[i] == 0 { // most of it is space that nobody reads
 				continue
