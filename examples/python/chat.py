@@ -1,58 +1,35 @@
-"""A conversation with memory, against `dbctl serve agent.ctx`. Standard library only.
+"""A conversation with memory. `pip install ctxpage`, then:
 
-    python3 chat.py agent.ctx.api.sock "what may I refund?"
+    python3 chat.py agent.ctx "what may I refund?"
 """
-import http.client
-import json
-import socket
+
 import sys
 
-
-class Memory(http.client.HTTPConnection):
-    """One connection to the socket, bound to a scope, an actor and a role."""
-
-    def __init__(self, path, scope, actor, role="host"):
-        super().__init__("ctxpage", timeout=60)
-        self.path, self.key = path, None
-        self.key = self.call("hello", scope=scope, actor=actor, role=role)["key"]
-
-    def connect(self):
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self.path)
-
-    def call(self, name, **arguments):
-        headers = {"Ctxpage-Key": self.key} if self.key else {}
-        self.request("POST", "/v1/" + name, json.dumps(arguments), headers)
-        response = self.getresponse()
-        answer = json.load(response)
-        if response.status != 200:
-            raise MemoryFailure(answer["error"])
-        return answer
+import ctxpage
 
 
-class MemoryFailure(Exception):
-    """What the memory refused: code is stable, held has a batch that a person decides about."""
-
-    def __init__(self, error):
-        super().__init__(error["message"])
-        self.code, self.error = error["code"], error
-
-
-def main(path, question):
-    memory = Memory(path, "acme/support", "chat.py")
-    memory.call("put", writes=[{"id": "policy", "text": "Refunds up to $400 need no approval."}])
-    asked = memory.call("session/append", session="chat-1", turns=[{"role": "user", "text": question}])
-    context = memory.call("assemble", query=question, budget=2000, session="chat-1")
-    answer = "You may refund up to $400."  # a model would be asked here, with context["text"]
-    memory.call("session/append", session="chat-1", turns=[{"role": "assistant", "text": answer, "trace": context["trace"]}])
-    kept = memory.call("commit", trace=context["trace"], writes=[{"id": "answer", "text": answer}], verdict={"confidence": 0.9, "by": "reviewer"})
-    try:
-        memory.call("commit", trace=context["trace"], writes=[{"id": "guess", "text": "Or more."}])
-    except MemoryFailure as failure:
-        print("without a verdict:", failure.code)
-    print("committed:", kept["refs"][0])
-    print("recalled:", memory.call("get", ref=asked["refs"][0])["text"])
+def main(path: str, question: str) -> None:
+    with ctxpage.open(path) as db:  # starts `dbctl serve` if nothing serves the file
+        memory = db.scope("acme/support", actor="chat.py")
+        memory.put("policy", "Refunds up to $400 need no approval.")
+        chat = memory.session("chat-1")
+        asked = chat.user(question)
+        context = memory.assemble(question, 2000, session="chat-1", messages="openai")
+        # client.chat.completions.create(model=…, **context.messages("openai"))
+        answer = "You may refund up to $400."  # what the model said
+        chat.assistant(answer, of=context)
+        with memory.transaction(context) as tx:
+            tx.put("answer", answer)
+            kept = tx.commit(0.9, by="reviewer")
+        try:
+            with memory.transaction(context) as tx:
+                tx.put("guess", "Or more.")
+                tx.commit()
+        except ctxpage.Held as held:
+            print("without a verdict:", held.code)
+        print("committed:", kept["refs"][0])
+        print("recalled:", memory.get(ref=asked).get("text"))
+        print("why:", *memory.why(context, "policy")["steps"][:1])
 
 
 if __name__ == "__main__":

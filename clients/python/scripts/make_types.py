@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import keyword
 import sys
@@ -117,7 +118,9 @@ def generate(text: str) -> str:
     w = walk(schema, Writer(walk(schema, Writer({})).first))
     codes = "".join(f'    "{c}",\n' for c in schema["codes"])
     return (
-        '"""The objects that calls take and return. Written by scripts/make_types.py from the schemas of the server; do not edit."""\n\n'
+        '"""The objects that calls take and return. Written by scripts/make_types.py from the schemas of the server; do not edit.\n\n'
+        f"sha256 of the schema: {hashlib.sha256(text.encode()).hexdigest()}\n"
+        '"""\n\n'
         "from __future__ import annotations\n\nfrom typing import Any, Literal, TypedDict\n\n"
         f"VERSION = {schema['version']}\n\nCode = Literal[\n{codes}]\n\n\n" + "\n\n".join(w.out)
     )

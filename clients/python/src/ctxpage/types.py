@@ -1,4 +1,7 @@
-"""The objects that calls take and return. Written by scripts/make_types.py from the schemas of the server; do not edit."""
+"""The objects that calls take and return. Written by scripts/make_types.py from the schemas of the server; do not edit.
+
+sha256 of the schema: 1d23cbc78c8db2b193fc497f9ce17b42833de73d931ea744d78a0089a7ef1de4
+"""
 
 from __future__ import annotations
 
@@ -159,7 +162,7 @@ class _AssembleResult(TypedDict):
     counter: str
     """what counted"""
     blocks: list[Block]
-    """the pages of the context, in order"""
+    """the pages of the context, in order: the text calls the first one 1"""
     left_out: dict[str, int]
     """pages that were considered and left out, counted by reason"""
 
