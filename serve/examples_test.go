@@ -25,9 +25,9 @@ func TestExamples(t *testing.T) {
 				t.Skipf("%s is not here: %v %s", interpreter, err, out)
 			}
 			d := opened(t, serve.Options{Grant: serve.Host})
-			sock, err := serve.SocketPath(d.path)
-			require.NoError(t, err)
-			out, err := exec.CommandContext(t.Context(), interpreter, file, sock, "what may I refund?").CombinedOutput()
+			cmd := exec.CommandContext(t.Context(), interpreter, file, d.path, "what may I refund?")
+			cmd.Env = append(os.Environ(), "PYTHONPATH=../clients/python/src", "PYTHONDONTWRITEBYTECODE=1")
+			out, err := cmd.CombinedOutput()
 			require.NoError(t, err, "%s", out)
 			require.Contains(t, string(out), "without a verdict: held")
 			require.Contains(t, string(out), "committed: acme/support:answer")
@@ -39,11 +39,16 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// The types of the TypeScript client are generated from the pinned schemas, and name the file that they were made from.
+// The types of the clients are generated from the pinned schemas, and name the file that they were made from.
 func TestClientTypes(t *testing.T) {
 	schemas, err := os.ReadFile("testdata/schema.json")
 	require.NoError(t, err)
-	types, err := os.ReadFile("../clients/typescript/src/schema.ts")
-	require.NoError(t, err)
-	require.Contains(t, string(types), fmt.Sprintf("sha256 of the schema: %x\n", sha256.Sum256(schemas)), "the types are out of date: run node clients/typescript/scripts/generate.mjs")
+	for file, made := range map[string]string{
+		"../clients/typescript/src/schema.ts":    "node clients/typescript/scripts/generate.mjs",
+		"../clients/python/src/ctxpage/types.py": "python3 clients/python/scripts/make_types.py",
+	} {
+		types, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.Contains(t, string(types), fmt.Sprintf("sha256 of the schema: %x\n", sha256.Sum256(schemas)), "the types are out of date: run %s", made)
+	}
 }
