@@ -25,7 +25,6 @@ type scopesView struct {
 type scopeRow struct {
 	store.ScopeInfo
 	Depth int
-	Last  string // name of its last level
 	Bytes int64
 	Old   int64
 }
@@ -51,7 +50,7 @@ func (h *Handler) browse(r *http.Request) (*content, error) {
 		}
 	}
 	for _, s := range list {
-		row := scopeRow{ScopeInfo: s, Depth: strings.Count(s.Name, "/"), Last: s.Name[strings.LastIndexByte(s.Name, '/')+1:]}
+		row := scopeRow{ScopeInfo: s, Depth: strings.Count(s.Name, "/")}
 		for _, k := range spaces[s.Name].Space {
 			row.Bytes += k.Bytes
 			row.Old += k.OldBytes

@@ -166,7 +166,7 @@ func facts(s *ctxpage.Stats) []fact {
 		{"evicted, fetched again", number(t.Evictions) + ", " + number(t.Refetches)},
 	}
 	if e := s.Embedding; e != nil {
-		rows = append(rows, fact{"vectors", fmt.Sprintf("%+v", *e)})
+		rows = append(rows, fact{"vectors by " + e.Model, strings.TrimSuffix(fmt.Sprintf("%d made by this process, %d left; %s", e.Made, e.Left, e.Failure), "; ")})
 	}
 	return rows
 }
