@@ -32,6 +32,7 @@ import (
 //	rescore   what was fetched again is proposed and scored again: back to propose, a bounded number of times
 //	places    calls without results and duplicates are left out, and their places given to the next pages
 //	fit       the budget decides what goes in, in which form (fit.go)
+//	match     how much of the question the context covers; if nothing, pages that are only recent leave it (match.go)
 //	record    the manifest is written; only then is the context returned (record.go)
 //
 // Ownership: assembling belongs to one goroutine. The store keeps what was current at the start until the end (hold),
@@ -135,7 +136,7 @@ func (s *Scope) assemble(ctx context.Context, q Query, tx *Txn) (*Assembly, erro
 	}
 	defer s.db.store.Release(held)
 	rescore := func(ctx context.Context) error { return a.rescore(ctx, a.propose) }
-	for _, stage := range [...]func(context.Context) error{a.ahead, a.propose, a.pageIn, rescore, a.places, a.fit, a.record} {
+	for _, stage := range [...]func(context.Context) error{a.ahead, a.propose, a.pageIn, rescore, a.places, a.fit, a.match, a.record} {
 		if err := stage(ctx); err != nil {
 			return nil, err
 		}

@@ -59,7 +59,7 @@ func refsOf(set *token.FileSet, files []*ast.File) fileRefs {
 
 // rootOrder is the order of the root's files, those that serve a user first. A file refers to those behind it.
 var rootOrder = strings.Fields(`
-	open.go search.go assemble.go refresh.go gc.go export.go explain.go record.go drafts.go fit.go handoff.go
+	open.go search.go assemble.go match.go refresh.go gc.go export.go explain.go record.go drafts.go fit.go handoff.go
 	append.go resume.go window.go ahead.go compress.go cost.go statekinds.go
 	review.go operator.go directives.go directory.go update.go commit.go judge.go put.go vector.go session.go
 	duplicates.go item.go txn.go gated.go reserved.go scope.go page.go observe.go db.go options.go query.go util.go

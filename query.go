@@ -85,6 +85,10 @@ type Query struct {
 	// AsOf assembles as of an LSN in the past, without probing sources; 0: now. An LSN above the newest commit is an
 	// *InvalidError: what will be committed there is unknown, so the context could not be made again.
 	AsOf uint64
+	// Recent lets recent pages fill the context even if nothing matches the question. Without it such a context has none but
+	// protected pages, and what people have verified; a question without words of its own, and that of a session, has recent
+	// pages always.
+	Recent bool
 	// ContentsOnly charges a page for its contents alone, for hosts that render the blocks themselves. Without it a page costs
 	// its rendered text, with its header and a share of the lines around it.
 	ContentsOnly bool
@@ -173,6 +177,12 @@ type Assembly struct {
 	// Manifest.Pages[n-1].
 	Refs []Ref     `json:"-"`
 	Left []LeftOut `json:"left,omitempty"`
+	// Match reports how well the context matches the question: none, weak or good; "" if the question has no words of its own.
+	// With none an agent should say that it has nothing on it. Weak may be about something else, or found by meaning alone.
+	// Good means that most of the words are there, not that the answer is.
+	Match manifest.Match `json:"match,omitempty"`
+	// Covered is the share of the question's words that pages of the context have, 0 to 1, without stop words.
+	Covered float64 `json:"covered"`
 	// Degraded says why relevance used words only although there is an embedder, or that pages have no vector yet.
 	Degraded string `json:"degraded,omitempty"`
 	// Manifest is the leaf that was written.

@@ -35,7 +35,7 @@ func (a *assembling) record(ctx context.Context) error {
 		AsOf: int64(q.AsOf), Budget: q.Budget, Reserve: q.Reserve, Tokens: a.out.Tokens, Tier: int(a.out.Tier), Review: a.out.Review,
 		Overflow: q.overflow().String(), Preset: q.Preset, Counter: a.counter.Name(), Renderer: render.Version, Shape: rendering.Form(q.LongForm),
 		Rendered: a.s.db.keyed("rendered", a.scratch.text), ServeStale: q.ServeStale,
-		Embedder: a.embedder, Note: a.note(), Filter: q.Filter.JSON(),
+		Embedder: a.embedder, Note: a.note(), Filter: q.Filter.JSON(), Match: a.out.Match, Covered: manifest.Quantise(a.out.Covered),
 	}
 	if q.Dry {
 		leaf.Action = "dry"

@@ -156,6 +156,16 @@ func (t *Tag) UnmarshalText(b []byte) error {
 	return fmt.Errorf("manifest: %q is no tag; expected red, yellow, green, black or nothing", b)
 }
 
+// Match says how well a context matches its question; "": the question has no words of its own.
+type Match string
+
+// The matches.
+const (
+	MatchNone Match = "none" // pages have less than a fifth of the words of the question, and none is near in meaning
+	MatchWeak Match = "weak" // pages have less than three fifths of the words, or are near in meaning
+	MatchGood Match = "good" // pages have more of the words
+)
+
 // Score is a number of 0..1 in steps of 1/65535, so that a leaf has the same
 // bytes on every machine.
 type Score uint16
@@ -246,6 +256,8 @@ type Record struct {
 	Shape    string      `json:"shape,omitempty"`    // form that was rendered: dense or long
 	Rendered Digest      `json:"rendered,omitempty"` // digest of the rendered bytes
 	Embedder string      `json:"embedder,omitempty"` // model whose vectors took part; Note says why none did
+	Match    Match       `json:"match,omitempty"`    // of an assembly: how well it matches the question
+	Covered  Score       `json:"covered,omitempty"`  // the share of the question's words that its pages have
 	Pages    []Page      `json:"pages,omitempty"`    // in the order served
 	Excluded []Exclusion `json:"excluded,omitempty"`
 	// Filter restricted the read, as JSON (store.Filter); "":

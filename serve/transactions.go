@@ -276,6 +276,7 @@ type assembleIn struct {
 	AsOf     uint64       `json:"as_of,omitempty" jsonschema:"LSN of the past"`
 	Txn      string       `json:"txn,omitempty" jsonschema:"trace of an open transaction: its drafts are seen, and what is served joins what it read"`
 	Stale    bool         `json:"serve_stale,omitempty"`
+	Recent   bool         `json:"recent,omitempty" jsonschema:"recent pages fill the context even if nothing matches the question"`
 	Floor    string       `json:"floor,omitempty" jsonschema:"lowest provenance that enters: scratch, tool (default), validated, chunk or human-verified"`
 	Preset   string       `json:"preset,omitempty" jsonschema:"how pages are ranked: default, or START, the published method in two passes"`
 	Overflow string       `json:"overflow,omitempty" jsonschema:"if not everything fits: fill (default) keeps as much as fits, ladder degrades by whole tiers"`
@@ -297,6 +298,8 @@ type assembleOut struct {
 	Limit    int            `json:"limit"`
 	Counter  string         `json:"counter" jsonschema:"what counted"`
 	Review   bool           `json:"review,omitempty" jsonschema:"not even the protected pages fitted"`
+	Match    manifest.Match `json:"match,omitempty" jsonschema:"none: nothing matches the question, say so; weak: less than three fifths of its words, or by meaning alone; good"`
+	Covered  float64        `json:"covered" jsonschema:"share of the question's words that the pages have"`
 	Degraded string         `json:"degraded,omitempty"`
 	Blocks   []blockOut     `json:"blocks" jsonschema:"the pages of the context, in order: the text calls the first one 1"`
 	LeftOut  map[string]int `json:"left_out" jsonschema:"pages that were considered and left out, counted by reason"`
@@ -317,7 +320,7 @@ type blockOut struct {
 }
 
 func (in *assembleIn) query() (q ctxpage.Query, err error) {
-	q = ctxpage.Query{Text: in.Query, Budget: in.Budget, Reserve: in.Reserve, TopK: in.TopK, Session: in.Session, AsOf: in.AsOf, ServeStale: in.Stale, SummaryTokens: in.Summary}
+	q = ctxpage.Query{Text: in.Query, Budget: in.Budget, Reserve: in.Reserve, TopK: in.TopK, Session: in.Session, AsOf: in.AsOf, ServeStale: in.Stale, SummaryTokens: in.Summary, Recent: in.Recent}
 	if q.Kinds, err = view.Kinds(in.Kinds); err != nil {
 		return q, err
 	}
@@ -371,7 +374,7 @@ func assemble(ctx context.Context, r *request, in assembleIn) (assembleOut, erro
 
 func assembledOut(a *ctxpage.Assembly) assembleOut {
 	out := assembleOut{
-		Trace: a.Trace, LSN: a.LSN, Text: a.Text(), Tier: int(a.Tier), Tokens: a.Tokens, Limit: a.Limit, Counter: a.Manifest.Counter, Review: a.Review, Degraded: a.Degraded,
+		Trace: a.Trace, LSN: a.LSN, Text: a.Text(), Tier: int(a.Tier), Tokens: a.Tokens, Limit: a.Limit, Counter: a.Manifest.Counter, Review: a.Review, Match: a.Match, Covered: manifest.Quantise(a.Covered).Float(), Degraded: a.Degraded,
 		Blocks: []blockOut{}, LeftOut: leftOut(a.Manifest),
 	}
 	for i := range a.Blocks {

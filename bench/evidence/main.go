@@ -68,6 +68,8 @@ type answer struct {
 	Budget int             `json:"budget"`
 	Chosen []string        `json:"chosen"`
 	Tokens int             `json:"tokens"`
+	Match  manifest.Match  `json:"match,omitempty"`
+	Share  float64         `json:"covered"`
 }
 
 // charge counts a turn as the protocol does: the date and time that stand before it are part of its cost.
@@ -293,6 +295,7 @@ func query(ctx context.Context, dir string, in io.Reader, out io.Writer) error {
 			if err != nil {
 				return err
 			}
+			ans.Match, ans.Share = a.Match, a.Covered
 			ans.choose(whole(a.Blocks))
 			if !contents {
 				ans.Tokens = min(a.Tokens, q.Budget)

@@ -130,6 +130,8 @@ var callFields = []codec.Field[wire]{
 	codec.Text(25, "Embedder", func(w *wire) *string { return &w.Embedder }),
 	codec.Text(26, "Filter", func(w *wire) *string { return &w.Filter }),
 	codec.Text(27, "Note", func(w *wire) *string { return &w.Note }),
+	codec.Text(28, "Match", func(w *wire) *string { return (*string)(&w.Match) }),
+	codec.Uint(29, "Covered", func(w *wire) *manifest.Score { return &w.Covered }),
 }
 
 // eventFields are the fields of ends of transactions and of events of the database.
@@ -353,7 +355,7 @@ func onlyRead(r *manifest.Record) bool {
 // onlyGet reports whether a read has no other fields than getFields.
 func onlyGet(r *manifest.Record) bool {
 	return r.AsOf == 0 && r.Budget == 0 && r.Reserve == 0 && r.Tier == 0 && r.Renderer == 0 &&
-		r.Overflow == "" && r.Preset == "" && r.Shape == "" && r.Embedder == "" && r.Filter == "" && r.Note == "" &&
+		r.Overflow == "" && r.Preset == "" && r.Shape == "" && r.Embedder == "" && r.Filter == "" && r.Note == "" && r.Match == "" && r.Covered == 0 &&
 		len(r.Excluded)+len(r.Query)+len(r.Rendered) == 0
 }
 

@@ -154,7 +154,7 @@ func drawRecord() *rapid.Generator[*manifest.Record] {
 			Shape: text("shape"), Rendered: drawDigest().Draw(t, "rendered"), Pages: drawPages().Draw(t, "pages"),
 			Batch: drawID().Draw(t, "batch"), From: drawID().Draw(t, "from"), Status: text("status"), Reason: text("reason"),
 			Confidence: rapid.Float64Range(0, 1).Draw(t, "confidence"), Gate: rapid.Float64Range(0, 1).Draw(t, "gate"),
-			By: text("by"), Evaluator: text("evaluator"), Note: text("note"), Embedder: text("embedder"), Filter: text("filter"), Action: text("action"),
+			By: text("by"), Evaluator: text("evaluator"), Note: text("note"), Embedder: text("embedder"), Filter: text("filter"), Match: manifest.Match(text("match")), Covered: manifest.Quantise(rapid.Float64Range(0, 1).Draw(t, "covered")), Action: text("action"),
 			Cut: num("cut"), Lost: num("lost"), Size: num("size"), Root: drawDigest().Draw(t, "root"),
 		}
 		for range rapid.IntRange(0, 3).Draw(t, "more") {
@@ -357,7 +357,7 @@ func TestReadFieldsAreThoseOfALeaf(t *testing.T) {
 		leafFields.Append(&e, &wire{Record: r, reasons: reasonsOf(r)})
 		readFields.Append(&f, &wire{Record: r, reasons: reasonsOf(r)})
 		require.Equal(t, e.B, f.B)
-		r.AsOf, r.Budget, r.Reserve, r.Tier, r.Renderer, r.Overflow, r.Preset, r.Shape, r.Embedder, r.Filter, r.Note = 0, 0, 0, 0, 0, "", "", "", "", "", ""
+		r.AsOf, r.Budget, r.Reserve, r.Tier, r.Renderer, r.Overflow, r.Preset, r.Shape, r.Embedder, r.Filter, r.Note, r.Match, r.Covered = 0, 0, 0, 0, 0, "", "", "", "", "", "", "", 0
 		r.Excluded, r.Query, r.Rendered = nil, nil, nil
 		require.True(t, onlyGet(r))
 		e.B, f.B = nil, nil

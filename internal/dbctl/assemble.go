@@ -29,6 +29,7 @@ type assembleCmd struct {
 	Charge   string   `help:"What the budget counts: the rendered context, or its texts alone (contents) if you render them yourself." enum:"rendered,contents" default:"rendered"`
 	Form     string   `help:"How pages are shown: dense, which says once what pages have in common and names them by number, or long, with a header and a reference for each." enum:"dense,long" default:"dense"`
 	Summary  int      `name:"summary-tokens" help:"About how many tokens a page takes that is shortened." default:"200"`
+	Recent   bool     `help:"Fill the context with recent pages even if nothing matches the question."`
 	AsOf     uint64   `help:"Assemble from the past, as of this LSN. An LSN beyond the newest is rejected; the error names the newest." placeholder:"LSN"`
 	Trace    string   `help:"Trace to record the assembly under, a ULID. Default: a new one."`
 	Format   string   `help:"Output format: text, or a provider's request (openai, anthropic, gemini)." enum:"text,openai,anthropic,gemini" default:"text"`
@@ -59,6 +60,8 @@ type assemblyView struct {
 	Left     []leftView      `json:"left"`
 	Counts   []countView     `json:"left_counts"` // as in the manifest: of all pages the scope sees
 	Degraded string          `json:"degraded,omitempty"`
+	Match    manifest.Match  `json:"match,omitempty"`
+	Covered  float64         `json:"covered"`
 	Text     string          `json:"text,omitempty"`
 	Request  json.RawMessage `json:"request,omitempty"`
 }
@@ -105,6 +108,12 @@ func (c *assembleCmd) summary(a *app, v *assemblyView) {
 		tier = triage.Tier(v.Tier).Lost()
 	}
 	fmt.Fprintf(a.err, "trace %s: %s, %d of %d tokens, tier %d (%s)\n", v.Trace, plural(len(v.Blocks), "page", "pages"), v.Tokens, v.Limit, v.Tier, tier)
+	switch v.Match {
+	case manifest.MatchNone:
+		fmt.Fprintln(a.err, "nothing matches the question; --recent shows recent pages all the same")
+	case manifest.MatchWeak:
+		fmt.Fprintf(a.err, "a weak match: the pages have %.0f %% of the words of the question\n", 100*v.Covered)
+	}
 	a.noteDegraded(v.Degraded)
 	if v.Review {
 		fmt.Fprintln(a.err, "not even what is protected fitted: a person should look at this")
@@ -117,7 +126,7 @@ func (c *assembleCmd) summary(a *app, v *assemblyView) {
 func (c *assembleCmd) query() (q ctxpage.Query, err error) {
 	q = ctxpage.Query{
 		Text: strings.Join(c.Question, " "), Budget: c.Budget, Reserve: c.Reserve, TopK: c.Top, Session: c.Session,
-		SummaryTokens: c.Summary, ServeStale: c.ServeStale, AsOf: c.AsOf, Trace: c.Trace,
+		SummaryTokens: c.Summary, ServeStale: c.ServeStale, AsOf: c.AsOf, Trace: c.Trace, Recent: c.Recent,
 	}
 	if q.Kinds, err = view.Kinds(c.Kind); err != nil {
 		return q, err
@@ -135,7 +144,7 @@ func (c *assembleCmd) query() (q ctxpage.Query, err error) {
 func assemblyOf(got *ctxpage.Assembly) assemblyView {
 	v := assemblyView{
 		Trace: got.Trace, LSN: got.LSN, Tier: int(got.Tier), Tokens: got.Tokens, Limit: got.Limit, Review: got.Review,
-		Digest: got.Manifest.Rendered, Blocks: []blockView{}, Left: leftOf(got.Left), Degraded: got.Degraded, Counts: countsOf(countsInManifest(got.Manifest), got.Left),
+		Digest: got.Manifest.Rendered, Blocks: []blockView{}, Left: leftOf(got.Left), Degraded: got.Degraded, Match: got.Match, Covered: manifest.Quantise(got.Covered).Float(), Counts: countsOf(countsInManifest(got.Manifest), got.Left),
 	}
 	for _, b := range got.Blocks {
 		v.Blocks = append(v.Blocks, blockView{b.Ref.String(), b.Num, b.Form.String(), b.Tokens, b.Score, b.Stale})

@@ -44,6 +44,7 @@ type assembleIn struct {
 	Floor    string `json:"floor,omitempty" jsonschema:"lowest provenance that enters: scratch, tool (default), validated, chunk, human-verified"`
 	Preset   string `json:"preset,omitempty" jsonschema:"ranking: default or START"`
 	Overflow string `json:"overflow,omitempty" jsonschema:"if not everything fits: fill (default) or ladder, which degrades by whole tiers"`
+	Recent   bool   `json:"recent,omitempty" jsonschema:"recent pages fill the context even if nothing matches the question"`
 	Charge   string `json:"charge,omitempty" jsonschema:"what the budget counts: rendered (default) or contents, the texts alone"`
 }
 
@@ -52,8 +53,10 @@ type assembleOut struct {
 	Trace    string         `json:"trace"`
 	Tier     int            `json:"tier"` // of the pages that matter: 1 all whole, 2 some shortened, 3 some left out, 4 the core does not fit
 	Tokens   int            `json:"tokens"`
-	Blocks   []blockOut     `json:"blocks"`   // the pages of the context, in order
-	LeftOut  map[string]int `json:"left_out"` // pages that were considered and left out, by reason
+	Blocks   []blockOut     `json:"blocks"`          // the pages of the context, in order
+	LeftOut  map[string]int `json:"left_out"`        // pages that were considered and left out, by reason
+	Match    manifest.Match `json:"match,omitempty"` // none: say that you have nothing on it; weak: it may be about something else; good: most of the words are there
+	Covered  float64        `json:"covered"`         // share of the question's words that the pages have
 	Degraded string         `json:"degraded,omitempty"`
 }
 
@@ -66,7 +69,7 @@ type blockOut struct {
 }
 
 func (s *server) assemble(ctx context.Context, _ *mcp.CallToolRequest, in assembleIn) (*mcp.CallToolResult, assembleOut, error) {
-	q := ctxpage.Query{Text: in.Query, Budget: in.Budget, Session: in.Session}
+	q := ctxpage.Query{Text: in.Query, Budget: in.Budget, Session: in.Session, Recent: in.Recent}
 	if err := q.SetNames(in.Floor, in.Preset, in.Overflow, in.Charge, ""); err != nil {
 		return nil, assembleOut{}, err
 	}
@@ -87,7 +90,7 @@ func (s *server) assemble(ctx context.Context, _ *mcp.CallToolRequest, in assemb
 	if err != nil {
 		return nil, assembleOut{}, err
 	}
-	out := assembleOut{Trace: a.Trace, Tier: int(a.Tier), Tokens: a.Tokens, Blocks: []blockOut{}, LeftOut: map[string]int{}, Degraded: a.Degraded}
+	out := assembleOut{Trace: a.Trace, Tier: int(a.Tier), Tokens: a.Tokens, Blocks: []blockOut{}, LeftOut: map[string]int{}, Match: a.Match, Covered: manifest.Quantise(a.Covered).Float(), Degraded: a.Degraded}
 	served := map[uint64]*manifest.Page{}
 	for i := range a.Manifest.Pages {
 		served[a.Manifest.Pages[i].Num] = &a.Manifest.Pages[i]

@@ -54,6 +54,9 @@ func (t Teller) Context(ctx context.Context, leaf *manifest.Record) []string {
 	}
 	w.say("%s", asked)
 	w.say("fit: %d tokens of a budget of %d, %d of it reserved; tier %d, preset %s", leaf.Tokens, leaf.Budget, leaf.Reserve, leaf.Tier, leaf.Preset)
+	if leaf.Match != "" {
+		w.say("match: %s; its pages have %.0f %% of the question's words", leaf.Match, 100*leaf.Covered.Float())
+	}
 	for i := range leaf.Pages {
 		p := &leaf.Pages[i]
 		why := ""

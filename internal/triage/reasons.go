@@ -33,6 +33,7 @@ const (
 const (
 	NotKept    Reason = "recency and provenance kept others" // first pass of START
 	BeyondTopK Reason = "beyond the top K"
+	NoMatch    Reason = "nothing matches the question" // no page does, so that this one would be taken for an answer
 	OverBudget Reason = "over budget"
 	Duplicate  Reason = "duplicate: says the same as a page that was chosen"
 )
