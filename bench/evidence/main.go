@@ -291,7 +291,7 @@ func query(ctx context.Context, dir string, in io.Reader, out io.Writer) error {
 		ans := answer{ID: q.ID, Budget: q.Budget, Chosen: []string{}}
 		if q.Budget > 0 {
 			text := strings.ToValidUTF8(q.Text[:min(len(q.Text), longestQuestion)], "")
-			a, err := s.Assemble(ctx, ctxpage.Query{Text: text, Budget: q.Budget, ContentsOnly: contents})
+			a, err := s.Assemble(ctx, ctxpage.Query{Text: text, Budget: q.Budget, ContentsOnly: contents, Recent: true})
 			if err != nil {
 				return err
 			}
