@@ -290,7 +290,7 @@ func TestTasksByKeyboard(t *testing.T) {
 	})
 	task("why a document was not in it", 2, func(k *keys) {
 		k.focus(`Why is this page in it`)
-		k.do(chromedp.KeyEvent("policy-6.md"))
+		k.do(chromedp.KeyEvent("answer-2"))
 		k.press(`^Explain`)
 		k.shows("is not in the context")
 	})
@@ -298,7 +298,6 @@ func TestTasksByKeyboard(t *testing.T) {
 	task("what changed since the last good context", 3, func(k *keys) {
 		k.press(`^What is the limit.*` + w.second)
 		k.press(`^what changed since.*a=` + w.first)
-		k.shows("New in it + " + scopeName)
 		k.shows("refund-limit#1@2")
 	})
 	b.visit("/")
