@@ -1,6 +1,6 @@
 """The objects that calls take and return. Written by scripts/make_types.py from the schemas of the server; do not edit.
 
-sha256 of the schema: 1d23cbc78c8db2b193fc497f9ce17b42833de73d931ea744d78a0089a7ef1de4
+sha256 of the schema: 23e517f4273aafa808455258be91aa9d4f046485bda1788f4b9f9c058449d5cd
 """
 
 from __future__ import annotations
@@ -161,6 +161,8 @@ class _AssembleResult(TypedDict):
     limit: int
     counter: str
     """what counted"""
+    covered: float
+    """share of the question's words that the pages have"""
     blocks: list[Block]
     """the pages of the context, in order: the text calls the first one 1"""
     left_out: dict[str, int]
@@ -172,6 +174,8 @@ class AssembleResult(_AssembleResult, total=False):
     """the fragment of the provider's request"""
     review: bool
     """not even the protected pages fitted"""
+    match: str
+    """none: nothing matches the question, say so; weak: less than three fifths of its words, or by meaning alone; good"""
     degraded: str
 
 
