@@ -38,6 +38,10 @@ export class Assembly<P extends Provider = never> implements Omit<AssembleResult
   readonly counter: string;
   readonly review: boolean;
   readonly degraded: string;
+  /** How well the pages match the question: none, weak or good; empty if there was nothing to match. */
+  readonly match: string;
+  /** Share of the question's words that the pages have. */
+  readonly covered: number;
   readonly blocks: Block[];
   /** Pages that were considered and left out, counted by reason. */
   readonly left_out: Record<string, number>;
@@ -54,6 +58,8 @@ export class Assembly<P extends Provider = never> implements Omit<AssembleResult
     this.counter = result.counter;
     this.review = result.review ?? false;
     this.degraded = result.degraded ?? '';
+    this.match = result.match ?? '';
+    this.covered = result.covered;
     this.blocks = result.blocks;
     this.left_out = result.left_out;
     this.#provider = provider;
