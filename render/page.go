@@ -36,7 +36,7 @@
 // a number that they do not contain stands before it. So a page can write no header, no other page and no end, and a reader can
 // cut at every mark.
 //
-// The long form gives each page a header, with its reference, and a fence of two lines that carry a number that no shown page
+// The long form has a header for each page, with its reference, and a fence of two lines that carry a number that no shown page
 // contains.
 //
 // This contains injection; it does not prevent it. Contained: a page cannot end itself, open
