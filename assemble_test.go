@@ -145,7 +145,7 @@ func sameInText(t require.TestingT, a *Assembly, long bool) {
 		_, page, ok := strings.Cut(rest, opens)
 		require.True(t, ok, "text and blocks tell the same, in the same order")
 		page, after, _ := strings.Cut(page, closes)
-		require.True(t, strings.HasSuffix(page, render.Escape(b.Text)), "%q: %q", page, b.Text)
+		require.True(t, strings.HasSuffix(strings.TrimRight(page, "\n"), render.Escape(strings.TrimRight(b.Text, "\n"))), "%q: %q", page, b.Text)
 		require.Equal(t, b.Ref, a.Refs[i])
 		rest = closes + after
 	}

@@ -2,6 +2,8 @@ package ctxpage
 
 import (
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/ctxpage/ctxpage/internal/rendering"
 	"github.com/ctxpage/ctxpage/manifest"
@@ -61,7 +63,20 @@ func (a *assembling) count(it *item, text string) int {
 	if name := p.Name + ": "; p.Role == "" && strings.HasPrefix(text, name) { // the header has the name, and the text has it no more
 		p.Text, stored = name, stored+1-count(name)
 	}
-	return count(render.Cost(p, false)) + stored
+	return count(render.Cost(p, false)) + stored + ends(text) - 1 // without the text its two ends take one token
+}
+
+// ends returns the tokens that the white space around a text takes. A blank is part of the word behind it, and a line end of
+// the full stop before it.
+func ends(text string) (n int) {
+	text = strings.TrimRight(text, "\n")
+	if first, _ := utf8.DecodeRuneInString(text); !unicode.IsLetter(first) && strings.IndexByte(text, '\n') < 0 {
+		n++
+	}
+	if text == "" || strings.IndexByte(".!?:;,)]}`|\"'", text[len(text)-1]) < 0 {
+		n++
+	}
+	return n
 }
 
 // shownAs is a page as the model will see it. It depends only on what is stored and on the leaf, so that a replay has

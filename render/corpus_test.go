@@ -125,7 +125,7 @@ func shown(p Page, shape shape, n int) Page {
 	}
 	shape = provider
 	q := p
-	q.Group, q.Number = "", 0
+	q.Group, q.Number, q.From = "", 0, ""
 	q.Stable, q.Date = false, shownDate(p.Date)
 	if q.Form == "full" {
 		q.Form = ""

@@ -146,14 +146,15 @@ func (w *packer) headed(p *Page, n int) {
 	}
 }
 
-// spoken is the text without the speaker's name, which the header has.
+// spoken is the text without the speaker's name, which the header has, and without empty lines at its end.
 func (p *Page) spoken() string {
+	text := strings.TrimRight(p.Text, "\n")
 	if p.Role == "" && p.Name != "" {
-		if rest, ok := strings.CutPrefix(p.Text, p.Name); ok && strings.HasPrefix(rest, ": ") {
+		if rest, ok := strings.CutPrefix(text, p.Name); ok && strings.HasPrefix(rest, ": ") {
 			return rest[len(": "):]
 		}
 	}
-	return p.Text
+	return text
 }
 
 // open writes the opening of a page unless it is the one in force.
@@ -191,7 +192,9 @@ func appendOpening(b []byte, p *Page) []byte {
 	}
 	if p.Source != "" {
 		b = append(b, " from "...)
-		if file, ok := strings.CutPrefix(p.Source, fileScheme); ok && file != "" && !strings.Contains(file, ":") {
+		if p.From != "" {
+			b = appendWord(b, p.From, plainWord)
+		} else if file, ok := strings.CutPrefix(p.Source, fileScheme); ok && file != "" && !strings.Contains(file, ":") {
 			b = appendWord(b, file, plainWord)
 		} else if strings.Contains(p.Source, ":") {
 			b = appendWord(b, p.Source, ':')

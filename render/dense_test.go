@@ -319,7 +319,10 @@ func (r *reader) native(m Message) error {
 // shownDense is what the dense form keeps of a page.
 func shownDense(p Page, provider shape, n int) Page {
 	q := shown(p, shapeText|long, n)
-	q.Ref, q.Number, q.Text = "", cmp.Or(p.Number, n), p.spoken()
+	q.Ref, q.Number, q.Text, q.From = "", cmp.Or(p.Number, n), p.spoken(), ""
+	if p.From != "" && p.Source != "" {
+		q.Source = fileScheme + p.From
+	}
 	if y := q.Date.Year(); !q.Date.IsZero() && y >= 0 && y <= 9999 {
 		day := 24 * time.Hour
 		if p.Kind == kindMessage && p.Role != RoleSystem && (provider == shapeText || p.Role == "") {
@@ -380,7 +383,7 @@ func TestDenseForm(t *testing.T) {
 	got := string(Text(nil, seed, []Page{
 		{Kind: "fact", Provenance: "human-verified", Date: day, Text: "Refunds within 30 days."},
 		{Kind: "fact", Provenance: "human-verified", Date: day.Add(time.Hour), Text: "No refunds on gift cards."},
-		{Kind: "chunk", Provenance: "chunk", Source: "file:policy/refunds.md", Date: day, Stale: true, Form: "range", Text: "# Refunds\nAsk the desk."},
+		{Kind: "chunk", Provenance: "chunk", Source: "file:/home/ana/policy/refunds.md", From: "policy/refunds.md", Date: day, Stale: true, Form: "range", Text: "# Refunds\nAsk the desk.\n\n"},
 		{Kind: kindMessage, Provenance: "chunk", Group: "a", Name: "Ana", Date: day, Text: "Ana: Is it late?"},
 		{Kind: kindMessage, Provenance: "chunk", Group: "a", Name: "Bo", Date: day.Add(time.Second), Text: "No."},
 		{Kind: kindMessage, Provenance: "scratch", Group: "a", Name: "assistant", Date: day.Add(time.Hour), Text: "It is."},
@@ -416,7 +419,7 @@ func TestMarkAvoidsWhatIsShown(t *testing.T) {
 		}
 		all += sign[len(sign)-1]
 	}
-	for _, p := range []Page{{Text: first}, {Kind: first}, {Provenance: first}, {Source: first}, {Form: first}, {Role: first}, {Name: first}, {ToolCallID: first},
+	for _, p := range []Page{{Text: first}, {Kind: first}, {Provenance: first}, {Source: first}, {From: first}, {Form: first}, {Role: first}, {Name: first}, {ToolCallID: first},
 		{ToolCalls: []ToolCall{{ID: first}}}, {ToolCalls: []ToolCall{{Arguments: first}}}, {ToolCalls: []ToolCall{{Name: first}}}, {ToolCalls: []ToolCall{{Type: first}}}} {
 		require.NotEqual(t, first, markOf(seed, []Page{{}, p}), "%+v", p)
 	}

@@ -73,10 +73,12 @@ type Page struct {
 	Stale      bool      // the source changed and the page is served all the same: the header says so
 	Form       string    // full, range, summary, stub; "" and full show nothing
 
-	// Number names the page in the dense form; 0: its place in the list. Group names the conversation of a message; where it
-	// changes, the dense form opens a new one. It is not shown.
+	// Number names the page in the dense form; 0: its place in the list. Group names the conversation of a message, or where its
+	// source is; where it changes, the dense form opens a new run. It is not shown.
 	Number int
 	Group  string
+	// From is a shorter name of the Source, which the dense form shows in its place.
+	From string
 
 	// Role makes the page a turn of its own: system, user, assistant, tool.
 	// Such a page has no header in the message shapes; the caller vouches for

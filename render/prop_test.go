@@ -29,6 +29,7 @@ func anyPage(text *rapid.Generator[string]) *rapid.Generator[Page] {
 		p := Page{Text: text.Draw(t, "text"), Ref: text.Draw(t, "ref"), Stable: rapid.Bool().Draw(t, "stable"), Stale: rapid.Bool().Draw(t, "stale")}
 		p.Kind = rapid.SampledFrom([]string{"", "fact", "chunk", "summary", "message", "message", "tool", "facts", "chat"}).Draw(t, "kind")
 		p.Group = rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "group")
+		p.From = rapid.SampledFrom([]string{"", "", "a/b.md", "a, verified"}).Draw(t, "from")
 		p.Number = rapid.SampledFrom([]int{0, 0, 7, 1234}).Draw(t, "number")
 		p.Form = rapid.SampledFrom([]string{"", "full", "range", "stub"}).Draw(t, "form")
 		p.Role = rapid.SampledFrom([]string{"", "", RoleSystem, RoleUser, RoleAssistant, RoleTool, "boss"}).Draw(t, "role")

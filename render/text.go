@@ -58,7 +58,7 @@ func packFence(seed string, pages []Page) string {
 
 // eachString yields every string of the page that can be shown and has at least so many bytes.
 func (p *Page) eachString(least int, yield func(string) bool) bool {
-	for _, s := range [...]string{p.Text, p.Ref, p.Kind, p.Provenance, p.Source, p.Form, p.Role, p.Name, p.ToolCallID} {
+	for _, s := range [...]string{p.Text, p.Ref, p.Kind, p.Provenance, p.Source, p.Form, p.Role, p.Name, p.ToolCallID, p.From} {
 		if len(s) >= least && !yield(s) {
 			return false
 		}

@@ -47,7 +47,16 @@ func (p *Page) Render(session string) render.Page {
 	h := p.Head
 	out := render.Page{
 		Ref: p.Ref, Kind: h.Kind.String(), Provenance: trust(h, p.Form).String(), Source: h.Artefact.Source, Date: h.CurrentAsOf,
-		Stale: p.Stale, Form: p.Form.String(), Name: h.Name, Group: h.Group, Text: p.Text,
+		Stale: p.Stale, Form: p.Form.String(), Name: h.Name, Text: p.Text,
+	}
+	switch { // two scopes may each have a conversation, or a file, of one name
+	case h.Kind == store.KindMessage:
+		out.Group = h.Scope + "\x00" + h.Group
+	case out.Source != "":
+		out.Group = h.Scope
+	}
+	if strings.HasSuffix(out.Source, "/"+h.ID) && strings.HasPrefix(out.Source, "file:") {
+		out.From = h.ID // below its folder
 	}
 	switch {
 	case h.Kind == store.KindSystem:
