@@ -151,6 +151,42 @@ func sameInText(t require.TestingT, a *Assembly, long bool) {
 	}
 }
 
+// What stands around a page takes few tokens: at most 30 around a lone one, 6 around a turn of a conversation, and 15 around a
+// page of a document. The control is the long form.
+func TestPackagingIsSmall(t *testing.T) {
+	c := bpe.O200k()
+	db := open(t, Options{Counter: c})
+	day := time.Date(2026, 5, 8, 13, 56, 0, 0, time.UTC)
+	around := func(scope string, long bool) (tokens float64, a *Assembly) {
+		a = must(db.Scope(scope).Assemble(ctx, Query{Text: "parcel rule", Budget: 2048, LongForm: long}))(t)
+		n := a.Tokens
+		for _, b := range a.Blocks {
+			n -= c.Count(b.Text)
+		}
+		return float64(n) / float64(len(a.Blocks)), a
+	}
+	put(t, db.Scope("lone"), Artefact{ID: "refunds", Text: "The parcel rule is of May.", CurrentAsOf: day})
+	for i := range 120 {
+		put(t, db.Scope("talk"), Artefact{
+			ID: fmt.Sprint("turn-", i), Kind: store.KindMessage, Role: "user", Name: []string{"Ana", "Caroline"}[i%2], Group: fmt.Sprint("day ", i/8), Seq: int64(i),
+			CurrentAsOf: day.AddDate(0, 0, i/8), Text: []string{"Ana", "Caroline"}[i%2] + ": The parcel rule " + fmt.Sprint(i) + " is what I asked for, " + words(i, 16) + ".",
+		})
+	}
+	for i := range 6 {
+		put(t, db.Scope("docs"), Artefact{ID: fmt.Sprintf("policy/rule-%d.md", i), Kind: store.KindChunk, CurrentAsOf: day, Text: doc(i, 700), Group: "docs"})
+	}
+	for scope, most := range map[string]float64{"lone": 30, "talk": 6, "docs": 15} {
+		got, a := around(scope, false)
+		t.Logf("%s: %.1f tokens around each of %d pages", scope, got, len(a.Blocks))
+		require.LessOrEqual(t, got, most, a.Text())
+		long, _ := around(scope, true)
+		require.Greater(t, long, 2*most, "control")
+		require.Len(t, a.Refs, len(a.Blocks))
+		require.Equal(t, "dense", a.Manifest.Shape)
+		replays(t, db, a)
+	}
+}
+
 func TestPinsAndSystemFirst(t *testing.T) {
 	db := open(t, Options{})
 	s := db.Scope("acme")

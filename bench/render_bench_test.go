@@ -26,7 +26,9 @@ func renderPages(text string) []render.Page {
 
 // shapes render pages for a provider.
 var shapes = map[string]func(seed string, pages []render.Page) ([]byte, error){
-	"text": func(seed string, pages []render.Page) ([]byte, error) { return render.Text(nil, seed, pages, false), nil },
+	"text": func(seed string, pages []render.Page) ([]byte, error) {
+		return render.Text(nil, seed, pages, false), nil
+	},
 	"OpenAI": func(seed string, pages []render.Page) ([]byte, error) {
 		return render.OpenAI(render.Messages(seed, pages, false))
 	},

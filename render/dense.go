@@ -185,6 +185,8 @@ func appendOpening(b []byte, p *Page) []byte {
 		b = append(b, "system"...)
 	case p.Role != "":
 		b = append(b, "this conversation"...)
+	case p.Kind == kindChunk && p.Source != "" && (p.Provenance == "" || p.Provenance == usualTrust[kindChunk]): // its source says enough
+		b = b[:len(b)-1]
 	case known:
 		b = append(b, what...)
 	default:
@@ -212,6 +214,7 @@ func appendOpening(b []byte, p *Page) []byte {
 }
 
 const (
+	kindChunk   = "chunk"
 	kindMessage = "message"
 	fileScheme  = "file:"
 	staleWords  = ", source changed"
@@ -220,14 +223,14 @@ const (
 // Words of the dense form. What a page has that is not among them stands in quotation marks.
 var (
 	kindWords = map[string]string{
-		"": "pages", "system": "system pages", "directive": "directives", "fact": "facts", "chunk": "excerpts", kindMessage: "chat",
+		"": "pages", "system": "system pages", "directive": "directives", "fact": "facts", kindChunk: "excerpts", kindMessage: "chat",
 		"tool": "tool results", "scratch": "notes", "summary": "summaries",
 	}
 	trustWords = map[string]string{
 		"human-verified": "verified", "validated": "validated", "chunk": "quoted", "tool": "tool-made", "scratch": "unreviewed draft",
 	}
 	formWords  = map[string]string{"range": "cut", "summary": "summary", "stub": "stub"}
-	usualTrust = map[string]string{"chunk": "chunk", kindMessage: "chunk", "tool": "tool"} // of a kind: it goes without saying
+	usualTrust = map[string]string{kindChunk: "chunk", kindMessage: "chunk", "tool": "tool"} // of a kind: it goes without saying
 )
 
 func appendUnknown(b []byte, s string) []byte {

@@ -120,6 +120,9 @@ func (r *reader) opening(s string) (err error) {
 }
 
 func readOpening(s string) (p Page, clock string, err error) {
+	if strings.HasPrefix(s, "from ") {
+		s = kindWords[kindChunk] + " " + s
+	}
 	m := openLine.FindStringSubmatch(s)
 	if m == nil {
 		return p, "", fmt.Errorf("%w: no opening: %q", errParse, s)
@@ -393,7 +396,7 @@ func TestDenseForm(t *testing.T) {
 ► verified facts, 1 March 2026
 ►1: Refunds within 30 days.
 ►2: No refunds on gift cards.
-► excerpts from policy/refunds.md, source changed, 1 March 2026
+► from policy/refunds.md, source changed, 1 March 2026
 ►3, cut:
 # Refunds
 Ask the desk.

@@ -12,7 +12,7 @@
 //	¤ verified facts, 1 March 2026
 //	¤1: Refunds within 30 days.
 //	¤2: No refunds on gift cards.
-//	¤ excerpts from policy/refunds.md, source changed, 2 March 2026
+//	¤ from policy/refunds.md, source changed, 2 March 2026
 //	¤3, cut:
 //	Gift cards
 //	Ask the desk.
@@ -22,7 +22,7 @@
 //	¤ end
 //
 //	pack    = legend { opening | page | call } "end"       each of them opens with the mark and ends with a line
-//	opening = [provenance] kind ["from" source] ["source changed"] [day [time]]
+//	opening = [provenance] [kind] ["from" source] ["source changed"] [day [time]]
 //	page    = number [role] [speaker] [time] [provenance] [form] ["answers" id] ":" (" " | line) text
 //	call    = "call" name "as" id ["of type" type] ":" arguments
 //

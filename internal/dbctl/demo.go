@@ -141,6 +141,7 @@ func (d *demo) steps(scope string) (err error) {
 	run(exitOK, "", "id", "init")
 	run(exitOK, "", "written bytes", "import", scope, d.out.Copy)
 	first := run(exitOK, "", "trace tokens digest", "assemble", scope, d.out.Question)
+	d.sayContext(first)
 	blocks, _ := first["blocks"].([]any)
 	if err != nil || len(blocks) == 0 {
 		return cmp.Or(err, failed("demo: no page of the folder fits; try another --question"))
@@ -171,6 +172,29 @@ func (d *demo) steps(scope string) (err error) {
 	head := run(exitOK, "", "head", "manifest head")
 	run(exitOK, "", "ok size", "manifest verify", fmt.Sprint("--head=", head["head"]))
 	return err
+}
+
+// sayContext shows the beginning of a context and its end, where the best pages stand, as a model reads them.
+func (d *demo) sayContext(result map[string]any) {
+	text, _ := result["text"].(string)
+	mark, _, _ := strings.Cut(text, " ")
+	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+	lines = slices.DeleteFunc(lines, func(line string) bool { return strings.TrimSpace(line) == "" })
+	from := len(lines) - 1
+	for from > 1 && (len(lines)-from < 10 || !strings.HasPrefix(lines[from], mark+" ")) {
+		from--
+	}
+	d.say("\n  | %s", lines[0])
+	if from > 1 {
+		d.say("  | …")
+	}
+	for n, line := range lines[from:] {
+		if at := from + n; n < 14 || at == len(lines)-1 {
+			d.say("  | %s", cut(line, 110))
+		} else if n == 14 {
+			d.say("  | …")
+		}
+	}
 }
 
 // edit adds a line to a file, within one of its pages, and returns the line.

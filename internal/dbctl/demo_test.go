@@ -90,6 +90,7 @@ func TestDemoForAPerson(t *testing.T) {
 		require.NotContains(t, f.Name(), "ctxpage-demo-", "nothing stays behind")
 	}
 	require.Contains(t, r.out, "--into DIR keeps them")
+	require.Regexp(t, `(?s)\| (\S+) opens each page: .*\| \S+ from .*\| \S+ end\n`, r.out, "it shows the first context")
 	require.Contains(t, ok(t, "", "demo", dir, "--into", filepath.Join(tmp, "mine")), "dbctl manifest verify "+filepath.Join(tmp, "mine", "demo.ctx"))
 	require.FileExists(t, filepath.Join(tmp, "mine", "demo.ctx"))
 }
