@@ -341,11 +341,19 @@ func dirtyError(id string, f freshness.Finding) error {
 	return fmt.Errorf("%w: %s: %s: %w", store.ErrDirty, id, strings.TrimPrefix(f.Reason, "dirty: "), f.Err)
 }
 
+// longTurn is the size of a turn, in tokens, above which it is found less by its meaning, as by its words
+// (lexical): few long answers would take the place of many short turns.
+const longTurn = 100
+
 // candidateOf describes a page to the ranking. The id is its position among the items of an assembly, because drafts have
 // no number; own marks drafts and turns of the asking session.
 func candidateOf(id int, c *store.Candidate, now time.Time, cosine *float64, beside float64, own bool) triage.Candidate {
+	long := 1.0
+	if c.Kind == store.KindMessage && c.Group != 0 {
+		long = math.Sqrt(max(1, float64(c.Tokens)/longTurn))
+	}
 	return triage.Candidate{
-		ID: uint64(id), Turn: c.Kind == store.KindMessage && c.Lexical.Score > 0, Provenance: c.Provenance, Age: now.Sub(codec.FromMicros(c.AsOf)), Lexical: c.Lexical.Score, Cosine: cosine, Beside: beside,
+		ID: uint64(id), Turn: c.Kind == store.KindMessage && c.Lexical.Score > 0, Long: long, Provenance: c.Provenance, Age: now.Sub(codec.FromMicros(c.AsOf)), Lexical: c.Lexical.Score, Cosine: cosine, Beside: beside,
 		Excluded: c.Excluded, Pinned: c.Pinned, System: c.Kind == store.KindSystem, Directive: directivelog.IsPage(c.Kind, c.Ref.ID), Own: own,
 	}
 }

@@ -50,7 +50,7 @@ type Candidate struct {
 	Near       bool        // among the K nearest of CandidateQuery.Near
 	Cosine     *float64    // between its vector and that of Near, to about .001; nil: it has no vector or a zero vector, or Near is nil
 	// Beside is the score that its neighbours in its group lend it: the greatest of their cosines,
-	// times .9 for adjacent pages and .8 for the pages after those. 0: none is above
+	// times .63 for adjacent pages and .56 for the pages after those. 0: none is above
 	// 0. Excluded pages lend nothing.
 	Beside   float64
 	Excluded string // reason, empty: may enter

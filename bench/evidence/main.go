@@ -13,7 +13,7 @@
 // {"question_id","budget","text","now"}; its answer {"question_id","budget","chosen","tokens"}. A turn costs
 // ceil(bytes of "YYYY-MM-DD HH:MM Speaker: text" / 4) + 1 tokens, or what its line says.
 //
-// EVIDENCE_MODEL makes it ask by meaning, too: an endpoint (embedder/serve.py), or the folder of a static model.
+// EVIDENCE_MODEL makes it ask by meaning, too: an endpoint (embedder/serve.py), the folder of a static model, or small.
 //
 // A time that is missing is that of the line before. A turn the database cannot hold is named on standard error and
 // left out; one that is longer than a page is chosen only when all of it is in the context.
@@ -122,7 +122,10 @@ func open(dir string, now func() time.Time) (*ctxpage.DB, error) {
 }
 
 func embedder(model string) (ctxpage.Embedder, error) {
-	if !strings.HasPrefix(model, "http://") {
+	switch {
+	case model == "small":
+		return static.Small(), nil
+	case !strings.HasPrefix(model, "http://"):
 		return static.Load(model)
 	}
 	return embed.New(embed.Options{URL: model, Model: "all-MiniLM-L6-v2", CacheBytes: 256 << 20})

@@ -44,6 +44,7 @@ type Model struct {
 	name      string
 	dims      int
 	table     []float32 // of tokens, one vector after another
+	small     []byte    // the table, if it is of int8
 	weights   []float32 // by token; nil: all 1
 	rows      []int32   // by token: its place in the table; nil: the token itself
 	unknown   int       // token of what the vocabulary does not have; -1: none
@@ -113,14 +114,14 @@ func readFile(file string) ([]byte, error) {
 
 // take finds the table, and the weights and the mapping of tokens to rows that some models have, among the tensors.
 func (m *Model) take(tensors map[string]tensor) error {
-	table, ok := tensors["embeddings"]
+	table, ok := tensors[tableName]
 	if !ok {
 		table, ok = tensors["embedding.weight"] // as sentence-transformers writes it
 	}
 	if !ok || len(table.shape) != 2 || table.shape[1] == 0 {
-		return fmt.Errorf("has tensors %s, expected a table named embeddings of tokens × numbers; a transformer needs a server (package embed)", namesOf(tensors))
+		return fmt.Errorf("has tensors %s, expected a table named "+tableName+" of tokens × numbers; a transformer needs a server (package embed)", namesOf(tensors))
 	}
-	m.dims, m.table = table.shape[1], table.numbers
+	m.dims, m.table, m.small = table.shape[1], table.numbers, table.small
 	rows := table.shape[0]
 	if t, ok := tensors["mapping"]; ok {
 		m.rows = make([]int32, len(t.numbers))
@@ -182,13 +183,24 @@ func (m *Model) embed(text string) []float32 {
 		if m.weights != nil {
 			weight = float64(m.weights[token])
 		}
-		for i, f := range m.table[row*m.dims:][:m.dims] {
-			sum[i] += float64(weight * float64(f))
-		}
+		m.add(sum, row, weight)
 		n++
 		return n < MaxTokens
 	})
 	return finish(sum, n, m.normalise)
+}
+
+// add adds a row of the table to a sum.
+func (m *Model) add(sum []float64, row int, weight float64) {
+	if m.small != nil {
+		for i, b := range m.small[row*m.dims:][:m.dims] {
+			sum[i] += float64(weight * float64(int8(b)))
+		}
+		return
+	}
+	for i, f := range m.table[row*m.dims:][:m.dims] {
+		sum[i] += float64(weight * float64(f))
+	}
 }
 
 // finish makes the mean of a sum, of length 1 if need be.

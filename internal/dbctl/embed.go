@@ -18,8 +18,14 @@ const keyVar = "CTXPAGE_EMBED_KEY"
 
 // modelFlags name the model that pages and questions are compared by.
 type modelFlags struct {
-	Model string `help:"Also compare by meaning: the folder of a static model, or an endpoint with the name of a model, like http://localhost:11434/v1#nomic-embed-text. CTXPAGE_EMBED_KEY has the key of an endpoint." env:"CTXPAGE_MODEL" placeholder:"DIR|URL"`
+	Model string `help:"What compares texts by meaning: small, the model in this program, for English; the folder of a static model; an endpoint with the name of its model, like http://localhost:11434/v1#nomic-embed-text; or none, to find by words alone. CTXPAGE_EMBED_KEY has the key of an endpoint." env:"CTXPAGE_MODEL" default:"small" placeholder:"small|none|DIR|URL"`
 }
+
+// Names of models that are no folder.
+const (
+	modelSmall = "small"
+	modelNone  = "none"
+)
 
 // endpoint says that the model is at a server.
 func (f *modelFlags) endpoint() bool {
@@ -29,7 +35,10 @@ func (f *modelFlags) endpoint() bool {
 // embedWith makes the embedder of the databases that this call opens.
 func (f *modelFlags) embedWith(a *app) error {
 	switch {
-	case f.Model == "":
+	case f.Model == "", f.Model == modelNone:
+		return nil
+	case f.Model == modelSmall:
+		a.embedder = static.Small()
 		return nil
 	case f.endpoint():
 		base, name, _ := strings.Cut(f.Model, "#")
@@ -59,8 +68,8 @@ type embedCmd struct {
 }
 
 func (c *embedCmd) Run(a *app) error {
-	if c.Model == "" {
-		return usage("--model: expected the folder of a static model, or an endpoint and the name of its model, like http://localhost:11434/v1#nomic-embed-text")
+	if c.Model == "" || c.Model == modelNone {
+		return usage("--model: expected small, the folder of a static model, or an endpoint and the name of its model, like http://localhost:11434/v1#nomic-embed-text")
 	}
 	if err := c.embedWith(a); err != nil {
 		return err

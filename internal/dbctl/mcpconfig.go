@@ -161,7 +161,12 @@ func (c *mcpConfigCmd) entry(located []string, keyFile string) (e serverEntry, e
 // args are the flags as the client's program gets them. --flag=value keeps a value that begins with a dash one.
 func (f *mcpFlags) args() (out []string, err error) {
 	model := f.Model
-	if model != "" && !f.endpoint() {
+	switch {
+	case model == modelSmall: // the default
+		model = ""
+	case model == "": // CTXPAGE_MODEL is set and empty
+		model = modelNone
+	case model != modelNone && !f.endpoint():
 		if model, err = filepath.Abs(model); err != nil {
 			return nil, err
 		}

@@ -445,8 +445,8 @@ func timeOf(trace string) string {
 // A page takes a share of its neighbours' cosines: a question often uses words of the turn before
 // the one it asks for.
 const (
-	LendNext  = .9
-	LendAfter = .8
+	LendNext  = .63
+	LendAfter = .56
 )
 
 // CheckVectors refuses vectors that do not belong to their numbers one by one.

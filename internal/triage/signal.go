@@ -47,7 +47,7 @@ func Semantic(cosine float64) float64 {
 
 // meaning is the share of S that vectors have where there are words, too. On conversations (bench/README.md) .2 to .3 found
 // the most. Words carry the recipe of turns, which no vector knows; vectors find what is said in other words.
-const meaning = .25
+const meaning = .3
 
 // semantic fills S of all that stays: the lexical score as a share of the best, or the cosine, or both joined.
 //
@@ -88,14 +88,14 @@ func signals(out []Scored) (best, nearest float64, vectors bool) {
 	return best, nearest, vectors
 }
 
-// nearness is 1 for the page with the greatest cosine and 0 for one that points elsewhere. The exponent of 3/2 keeps the
+// nearness is 1 for the page with the greatest cosine and 0 for one that points elsewhere. The exponent of 5/2 keeps the
 // many that are somewhat near from adding up to those that say it.
 func (s *Scored) nearness(nearest float64) float64 {
 	if nearest <= 0 {
 		return 0
 	}
 	share := s.angle() / nearest
-	return share * math.Sqrt(share)
+	return share * share * math.Sqrt(share) / max(1, s.Long)
 }
 
 // angle is the cosine of a page or what its neighbours lend it, 0 to 1.

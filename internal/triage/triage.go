@@ -52,6 +52,7 @@ type Candidate struct {
 	Lexical    float64       // score of the index, 0 for no hit
 	Cosine     *float64      // of its vector and the query's, −1 to 1; nil without a vector
 	Turn       bool          // a turn of a conversation that words found
+	Long       float64       // divides how near it is: above 1 for a turn far longer than most
 	Beside     float64       // the share of its neighbours' cosines that it gets; it counts if it is greater than Cosine
 	Excluded   Reason        // found by the caller; the page is black
 
