@@ -47,7 +47,7 @@ type Candidate struct {
 	GroupName  string
 	Seq        int64
 	Lexical    lexical.Hit // zero where the text did not match
-	Near       bool        // among the K nearest of CandidateQuery.Near
+	Near       bool        // among the K nearest of CandidateQuery.Near, with a cosine of .2 at least
 	Cosine     *float64    // between its vector and that of Near, to about .001; nil: it has no vector or a zero vector, or Near is nil
 	// Beside is the score that its neighbours in its group lend it: the greatest of their cosines,
 	// times .63 for adjacent pages and .56 for the pages after those. 0: none is above

@@ -161,7 +161,10 @@ func (s search) nearest(shown []store.Candidate) map[uint64]bool {
 	if s.q.Near == nil {
 		return near
 	}
-	shown = slices.DeleteFunc(slices.Clone(shown), func(c store.Candidate) bool { return s.cosine(c.Key.Num) == nil })
+	shown = slices.DeleteFunc(slices.Clone(shown), func(c store.Candidate) bool {
+		cosine := s.cosine(c.Key.Num)
+		return cosine == nil || *cosine < format.NearFloor
+	})
 	slices.SortFunc(shown, func(a, b store.Candidate) int {
 		return cmp.Or(cmp.Compare(*s.cosine(b.Key.Num), *s.cosine(a.Key.Num)), cmp.Compare(b.Key.Num, a.Key.Num))
 	})

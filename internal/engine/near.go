@@ -247,7 +247,7 @@ func (m *nearModel) counted(q *store.ScanQuery) bits {
 	return out
 }
 
-// addNear proposes the pages with the nearest vectors. Excluded pages are skipped and take no place
+// addNear proposes the pages with the nearest vectors, as far as they are near at all. Excluded pages are skipped and take no place
 // among them.
 func (f *finding) addNear(m *nearModel) {
 	v, near := &f.corpus, f.q.Near
@@ -266,6 +266,9 @@ func (f *finding) addNear(m *nearModel) {
 		see.Live = v.c.current // pages that are not live have a bit in Only
 	}
 	for _, h := range f.finder.Search(f.sets, f.asks, near.K, see) {
+		if h.Cosine < format.NearFloor {
+			break
+		}
 		f.found = append(f.found, proposal{num: h.Num, near: true})
 	}
 }

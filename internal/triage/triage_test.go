@@ -147,12 +147,13 @@ func TestSTARTScore(t *testing.T) {
 func TestWordsAndMeaningJoin(t *testing.T) {
 	got := byID(Rank(Preset{}, []Candidate{
 		{ID: 1, Lexical: 1000, Cosine: ptr(.2)}, {ID: 2, Lexical: 2, Cosine: ptr(.8)}, {ID: 3, Lexical: 2}, {ID: 4, Cosine: ptr(.8)}, {ID: 5},
-		{ID: 6, Cosine: ptr(-.5)}, {ID: 7, Cosine: ptr(math.NaN())}, {ID: 8, Excluded: Expired, Lexical: 9000, Cosine: ptr(1)},
+		{ID: 6, Cosine: ptr(-.5)}, {ID: 7, Cosine: ptr(math.NaN())}, {ID: 8, Excluded: Expired, Lexical: 9000, Cosine: ptr(1)}, {ID: 9, Cosine: ptr(.8), Long: 2},
 	}))
-	require.InDelta(t, .75+.25*.125, got[1].Semantic, 1e-12, "a quarter of the best cosine")
-	require.InDelta(t, .75*.002+.25, got[2].Semantic, 1e-12)
-	require.InDelta(t, .75*.002, got[3].Semantic, 1e-12)
-	require.InDelta(t, .25, got[4].Semantic, 1e-12, "no word in common")
+	require.InDelta(t, .7+.3*.03125, got[1].Semantic, 1e-12, "a quarter of the best cosine")
+	require.InDelta(t, .7*.002+.3, got[2].Semantic, 1e-12)
+	require.InDelta(t, .7*.002, got[3].Semantic, 1e-12)
+	require.InDelta(t, .3, got[4].Semantic, 1e-12, "no word in common")
+	require.InDelta(t, .15, got[9].Semantic, 1e-12, "a long turn")
 	for _, id := range []uint64{5, 6, 7, 8} {
 		require.Zero(t, got[id].Semantic, id)
 	}
