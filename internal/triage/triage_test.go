@@ -161,8 +161,8 @@ func TestWordsAndMeaningJoin(t *testing.T) {
 		require.Equal(t, s.Lexical/4, s.Semantic)
 	}
 	lent := byID(Rank(Preset{}, []Candidate{{ID: 1, Lexical: 4, Cosine: ptr(.5)}, {ID: 2, Lexical: 2, Cosine: ptr(-.1), Beside: .125}}))
-	require.InDelta(t, .375+.25*.125, lent[2].Semantic, 1e-12, "a neighbour says it")
-	require.Equal(t, []float64{.75 + .25, .375, 0}, Relevance([]Candidate{{ID: 9, Lexical: 8, Cosine: ptr(.5)}, {ID: 9, Lexical: 4}, {ID: 9, Lexical: 90, Excluded: Expired}}))
+	require.InDelta(t, .35+.3*.03125, lent[2].Semantic, 1e-12, "a neighbour says it")
+	require.Equal(t, []float64{1, .35, 0}, Relevance([]Candidate{{ID: 9, Lexical: 8, Cosine: ptr(.5)}, {ID: 9, Lexical: 4}, {ID: 9, Lexical: 90, Excluded: Expired}}))
 }
 
 func drawCandidates(t *rapid.T) []Candidate {
