@@ -29,8 +29,8 @@ import (
 
 // Limits of a model.
 const (
-	// MaxFile is the size of the largest file of a model, in bytes.
-	MaxFile = 2 << 30
+	// maxFile is the size of the largest file of a model, in bytes.
+	maxFile = 2 << 30
 	// MaxTokens limits the tokens of a text that are read. Later tokens do not count.
 	MaxTokens = 8192
 )
@@ -102,8 +102,8 @@ func readFile(file string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("static: %w; a model is a folder with model.safetensors and tokenizer.json", err)
 	}
-	if info.Size() > MaxFile {
-		return nil, fmt.Errorf("%w: %s: %d bytes, expected at most %d", ErrModel, file, info.Size(), MaxFile)
+	if info.Size() > maxFile {
+		return nil, fmt.Errorf("%w: %s: %d bytes, expected at most %d", ErrModel, file, info.Size(), maxFile)
 	}
 	body, err := os.ReadFile(file)
 	if err != nil {
