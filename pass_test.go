@@ -257,21 +257,21 @@ func TestLeftTurnsAreCounted(t *testing.T) {
 		}
 	}
 	for _, l := range a.Left {
-		if l.Reason == "over budget" && levelOf(t, chat, l.Ref.ID).Level == session.Cold {
+		if (l.Reason == "over budget" || l.Reason == "low score") && levelOf(t, chat, l.Ref.ID).Level == session.Cold {
 			back++ // likewise, and found no room
 		}
 	}
 	for _, x := range a.Manifest.Excluded {
 		switch x.Reason {
 		case "below the provenance floor": // what was derived of the turns
-		case "over budget":
+		case "over budget", "low score": // also stubs, when what they stand for is worth little
 			left += x.Count
 		default:
 			cold += x.Count
 		}
 	}
 	require.Equal(t, turns, len(in)+left+cold, "%v", a.Manifest.Excluded)
-	require.Equal(t, levels[session.Cold], cold+back)
+	require.Equal(t, levels[session.Cold], cold+back, "%v", a.Manifest.Excluded)
 }
 
 // A fact that the user told long before the window began enters the context when a question asks for it, beside the

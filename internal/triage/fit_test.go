@@ -450,7 +450,9 @@ func TestLargerBudgetKeepsPins(t *testing.T) {
 		}
 		req.Budget = addSat(max(req.Budget, 0), rapid.IntRange(0, 500).Draw(t, "more"))
 		large, err := Fit(req)
-		if err != nil || large.Tier > small.Tier {
+		// A stub that makes room for others may become a whole item that takes it: then the tier says so.
+		stubs := slices.ContainsFunc(small.Placed, func(p Placed) bool { return p.Form == Stub })
+		if err != nil || large.Tier > small.Tier && !stubs {
 			t.Fatalf("%v: tier %v became %v", err, small.Tier, large.Tier)
 		}
 		for _, p := range small.Placed {
