@@ -43,7 +43,7 @@ func longProse(r *rand.Rand, words int) string {
 }
 
 var (
-	watchOps  = flag.Int("watch.ops", dbtest.Size(100, 300), "how many operations TestWatchRandom does; 10,000 take minutes")
+	watchOps  = flag.Int("watch.ops", dbtest.Size(240, 300), "how many operations TestWatchRandom does; 10,000 take minutes")
 	watchSeed = flag.Uint64("watch.seed", 6, "its seed")
 )
 

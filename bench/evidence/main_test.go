@@ -63,7 +63,7 @@ func TestNothingIngested(t *testing.T) {
 	require.Empty(t, play(t, nil, []string{ask(512)})[0].Chosen)
 	var out bytes.Buffer
 	require.NoError(t, query(context.Background(), t.TempDir(), strings.NewReader(ask(512)), &out))
-	require.JSONEq(t, `{"question_id":"q","budget":512,"chosen":[],"tokens":14}`, out.String())
+	require.JSONEq(t, `{"question_id":"q","budget":512,"chosen":[],"tokens":14,"match":"none","covered":0}`, out.String())
 }
 
 func TestTimesMayBeMissing(t *testing.T) {
