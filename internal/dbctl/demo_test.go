@@ -81,7 +81,7 @@ func TestDemoForAPerson(t *testing.T) {
 	require.Equal(t, exitOK, r.code, r.err)
 	lines := strings.Count(r.out, "\n")
 	require.Greater(t, lines, 30)
-	require.Less(t, lines, 70)
+	require.Less(t, lines, 80)
 	require.Contains(t, r.out, v.Question, "the same folder gives the same question")
 	require.NotContains(t, r.out, v.step(t, "assemble", 0)["trace"])
 	left, err := os.ReadDir(tmp)
