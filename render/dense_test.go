@@ -352,6 +352,9 @@ func shownDense(p Page, provider shape, n int) Page {
 	if turn.Stale {
 		turn.Date = q.Date
 	}
+	if turn.Source != "" {
+		turn.Source = q.Source
+	}
 	return turn
 }
 

@@ -216,15 +216,18 @@ func TestRoundTrip(t *testing.T) {
 		c.now = at
 		require.Equal(t, want, context_(t, to, q))
 	}
-	other := open(t, filepath.Join(dir, "c.ctx"), c, store.Info{})
-	bring(t, other, file)
-	at := c.now
-	want := context_(t, from, questions[0])
-	c.now = at
-	got := context_(t, other, questions[0])
-	require.NotEqual(t, want, got, "control: another database has other fences")
-	fence := regexp.MustCompile(`page [0-9]+`)
-	require.Equal(t, fence.ReplaceAllString(want, "page"), fence.ReplaceAllString(got, "page"), "and nothing else")
+	differs, mark := false, regexp.MustCompile(`[¤¶※‡◆►]`)
+	for n := 0; n < 40 && !differs; n++ { // another database draws one of six marks
+		other := open(t, filepath.Join(dir, fmt.Sprintf("c%d.ctx", n)), c, store.Info{})
+		bring(t, other, file)
+		at := c.now
+		want := context_(t, from, questions[0])
+		c.now = at
+		got := context_(t, other, questions[0])
+		differs = want != got
+		require.Equal(t, mark.ReplaceAllString(want, ""), mark.ReplaceAllString(got, ""), "and nothing else")
+	}
+	require.True(t, differs, "control: another database has another mark")
 
 	again := bring(t, to, file)
 	require.Zero(t, again.Versions.New+again.State.New+again.Held.New+again.Versions.Other+again.State.Other+again.Held.Other)
