@@ -49,7 +49,7 @@ func TestJSONFields(t *testing.T) {
 	pin("refresh", "", "refresh", file, "acme/docs", "--dry-run")
 	first := pin("assemble", "", "assemble", file, "acme/support", "refunds")["trace"].(string)
 	pin("assemble request", "", "assemble", file, "acme/support", "refunds", "--format", "openai")
-	second := asJSON(t, "", "assemble", file, "acme/docs", "how are refunds made", "--budget", "600")["trace"].(string)
+	second := asJSON(t, "", "assemble", file, "acme/docs", "how are refunds made", "--budget", "400")["trace"].(string)
 	pin("commit", "answer", "commit", file, "acme/support", "--trace", first, "--confidence", "0.9", "--by", "c", "--note", "n")
 	held := pin("commit held", "answer", "commit", file, "acme/support", "--trace", first, "--id", "held", "--confidence", "0.1", "--by", "c", "--note", "n")
 	pin("rollback", "", "rollback", file, "acme/support", "--trace", first)
