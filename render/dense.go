@@ -36,13 +36,13 @@ func newPacker(dst []byte, seed string, pages []Page, long bool) *packer {
 	return w
 }
 
-// signs are the marks of the dense form, each with what looks like it. They are one token in common vocabularies and rare
-// in texts.
+// signs are the marks of the dense form, each with what looks like it. They are rare in texts, and they cost the same, in
+// bytes and in tokens of common vocabularies: the same pages fill the same budget in every database.
 var signs = [...][]string{
-	{"¤", "⌑", "⍟", "☼"}, {"¶", "⁋", "❡", "⸿"}, {"※", "⁜", "⨳", "✻"}, {"‡", "ǂ", "⹋", "⸸", "⯓"}, {"◆", "♦", "⬥", "◈", "⯁", "⬧"}, {"►", "▶", "▸", "‣", "⏵", "⯈", "➤", "⮞"},
+	{"■", "▪", "◼", "◾", "⬛", "▮", "∎"}, {"♪", "♩", "♫", "♬", "𝅘𝅥𝅮"}, {"※", "⁜", "⨳", "✻"}, {"†", "✝", "✞", "✟", "ϯ", "⸸"}, {"★", "☆", "⭐", "✭", "✮", "⋆", "⯨"}, {"►", "▶", "▸", "‣", "⏵", "⯈", "➤", "⮞"},
 }
 
-const signNone = "¤" // stands for the mark where only the cost is asked
+const signNone = "■" // stands for the mark where only the cost is asked
 
 // markOf returns the mark of a pack: the sign that the seed draws, or the next one that no string of the pages holds, nor
 // anything that looks like it. Where the pages hold all signs, a number that they do not hold stands before the sign.

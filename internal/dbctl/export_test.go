@@ -32,10 +32,14 @@ func TestExportImport(t *testing.T) {
 	require.Equal(t, ok(t, "", append([]string{"assemble", file}, context...)...), ok(t, "", append([]string{"assemble", to}, context...)...))
 	require.Equal(t, ok(t, "", "ls", file, "acme/support"), ok(t, "", "ls", to, "acme/support"))
 
-	own := filepath.Join(tmp, "own.ctx") // who made the export does not know its fences
-	ok(t, "", "import", own, out, "--no-secret")
-	require.NotEqual(t, ok(t, "", append([]string{"assemble", file}, context...)...), ok(t, "", append([]string{"assemble", own}, context...)...))
-	require.Equal(t, ok(t, "", "ls", file, "acme/support"), ok(t, "", "ls", own, "acme/support"))
+	differs := false
+	for n := 0; n < 40 && !differs; n++ { // who made the export does not know the mark that these draw, each one of six
+		own := filepath.Join(tmp, fmt.Sprintf("own%d.ctx", n))
+		ok(t, "", "import", own, out, "--no-secret")
+		differs = ok(t, "", append([]string{"assemble", file}, context...)...) != ok(t, "", append([]string{"assemble", own}, context...)...)
+		require.Equal(t, ok(t, "", "ls", file, "acme/support"), ok(t, "", "ls", own, "acme/support"))
+	}
+	require.True(t, differs)
 
 	whole, err := os.ReadFile(out)
 	require.NoError(t, err)
