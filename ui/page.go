@@ -27,15 +27,22 @@ type pageView struct {
 	Against  *ctxpage.Version
 	Diff     []diffLine
 	Lineage  []lineage
+	Asked    bool               // what was made from it was looked for
+	Further  string             // cursor of the artefacts that were not looked at; "": there are none
 	Written  []*manifest.Record // what the audit says of the commit that wrote it
 	Looked   bool               // contexts were looked for
 	Contexts []leafRow
 	Before   uint64 // leaf before which more contexts may be; 0: there are none
 }
 
+const (
+	maxLineage    = 12   // members of a lineage on each side
+	derivedAtOnce = 1000 // artefacts that a request looks at to find what was made from a page
+)
+
 // lineage is an artefact that a page has to do with.
 type lineage struct {
-	How   string // what the page is to it: derived from, supersedes, superseded by, source
+	How   string // what the page is to it: derived from, supersedes, copy of, superseded by, origin of
 	Ref   string
 	Level int // -1: it was before the page, 1: after
 	Row   int
@@ -77,6 +84,12 @@ func (h *Handler) page(r *http.Request) (*content, error) {
 		}
 		v.Diff = diffTexts(v.Against.Text, v.Version.Text)
 	}
+	if r.FormValue("derived") != "" && v.Version != nil {
+		if err := h.derived(r, v); err != nil {
+			return nil, err
+		}
+	}
+	v.layout()
 	if r.FormValue("contexts") != "" && v.Version != nil {
 		if err := h.served(r, v); err != nil {
 			return nil, err
@@ -137,7 +150,30 @@ func (h *Handler) describe(v *pageView, at int) {
 	if x.SupersededBy != "" {
 		v.Lineage = append(v.Lineage, lineage{How: "superseded by", Ref: ctxpage.Ref{Scope: x.Ref.Scope, ID: x.SupersededBy}.String(), Level: 1})
 	}
-	v.Lineage = v.Lineage[:min(len(v.Lineage), 12)]
+	v.Lineage = v.Lineage[:min(len(v.Lineage), maxLineage)]
+}
+
+// derived adds artefacts of the scope that were made from this one. It looks at a bounded number of them, newest first: what
+// is made from a page is younger than the page.
+func (h *Handler) derived(r *http.Request, v *pageView) error {
+	v.Asked = true
+	found := 0
+	list := h.scope(v.Version.Ref.Scope).Artefacts(r.Context(), "", ctxpage.NewestFirst(), ctxpage.AtMost(derivedAtOnce, r.FormValue("from"), &v.Further))
+	for x, err := range list {
+		if err != nil {
+			return err
+		}
+		made := slices.ContainsFunc(x.DerivedFrom, func(d ctxpage.Ref) bool { return d.Scope == v.Version.Ref.Scope && d.ID == v.Version.Ref.ID })
+		if made && found < maxLineage {
+			v.Lineage = append(v.Lineage, lineage{How: "origin of", Ref: x.Ref.String(), Level: 1})
+			found++
+		}
+	}
+	return nil
+}
+
+// layout gives the members of the lineage their places in its graph.
+func (v *pageView) layout() {
 	row := map[int]int{}
 	for i := range v.Lineage {
 		l := &v.Lineage[i]

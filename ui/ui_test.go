@@ -105,7 +105,7 @@ func (f *fixture) views(name func(string) string) []string {
 	return []string{
 		"/", "/?type=assemble&scope=" + scope, "/browse", "/browse?sizes=1", "/browse?scope=" + scope, "/browse?scope=" + scope + "&order=newest&kind=fact&state=pinned",
 		"/browse?scope=" + scope + "&q=refunds", "/browse?scope=" + scope + "&tag=" + q(name("tag")) + "&subject=" + q(name("lee")), "/sources?scope=" + scope,
-		"/page?ref=" + page, "/page?with=1&ref=" + page, "/page?contexts=1&ref=" + page, "/page?ref=" + page + "%401",
+		"/page?ref=" + page, "/page?with=1&ref=" + page, "/page?contexts=1&ref=" + page, "/page?derived=1&ref=" + page, "/page?ref=" + page + "%401",
 		"/context?trace=" + f.second, "/context?tab=text&trace=" + f.second, "/context?tab=messages&provider=anthropic&trace=" + f.second,
 		"/context?tab=json&trace=" + f.second, "/context?block=1&trace=" + f.second, "/why?trace=" + f.second, "/why?trace=" + f.second + "&ref=" + page,
 		"/why?trace=" + f.second + "&ref=nothing", "/diff?a=" + f.first + "&b=" + f.second, "/sessions", "/sessions?scope=" + scope,
@@ -146,6 +146,12 @@ func TestViews(t *testing.T) {
 	_, body = get(t, h, "/page?with=1&ref=acme/support:policy")
 	require.Regexp(t, `(?s)class="minus".*14 days.*class="plus".*30 days`, body)
 	require.Contains(t, body, "derived from")
+	_, body = get(t, h, "/page?ref=acme/support:pinned")
+	require.NotContains(t, body, "origin of", "nobody asked")
+	_, body = get(t, h, "/page?derived=1&ref=acme/support:pinned")
+	require.Contains(t, body, `origin of <a href="/page?ref=acme%2Fsupport%3Apolicy%402">`)
+	_, body = get(t, h, "/page?derived=1&ref=acme/support:rules")
+	require.Contains(t, body, "No other artefact of the scope was made from it.")
 	_, body = get(t, h, "/why?trace="+f.second+"&ref=nothing")
 	require.Contains(t, body, "is not in the context")
 	_, body = get(t, h, "/session?turn=2&scope=acme/support&id=chat")
