@@ -206,7 +206,7 @@ func (s *Scope) raise(ctx context.Context, r Raise, list []*Version, out *Raised
 // Scopes ranges over the scopes that were written to, by name; AtMost applies. Scopes whose names gc dropped are not
 // listed. Scopes that are first written to meanwhile may or may not be listed.
 func (db *DB) Scopes(ctx context.Context, prefix string, opts ...ReadOption) iter.Seq2[store.ScopeInfo, error] {
-	return ranged(ctx, readOpts(opts).part, 4*listedAtOnce, func(cursor string, limit int) ([]store.ScopeInfo, string, error) { // each part sorts all names
+	return ranged(ctx, readOpts(opts).part, 4*listedAtOnce, func(cursor string, limit int) ([]store.ScopeInfo, string, error) { // each part goes through all names
 		page, err := db.store.Scan(ctx, store.ScanQuery{What: store.ScanScopes, Prefix: prefix, Cursor: cursor, Limit: limit})
 		return page.Names, page.Next, err
 	})

@@ -46,7 +46,7 @@ func (h *Handler) sessions(r *http.Request) (*content, error) {
 		v.Next, err = add(v.Scope, r.FormValue("after"), 2*rowsAtOnce)
 		return c, err
 	}
-	for looked, after := 0, r.FormValue("after"); looked < 10*rowsAtOnce && len(v.Groups) < rowsAtOnce; looked += rowsAtOnce {
+	for looked, after := 0, r.FormValue("after"); looked < 25*rowsAtOnce && len(v.Groups) < rowsAtOnce; looked += rowsAtOnce {
 		list, err := h.scopes(r.Context(), "", rowsAtOnce, after, &v.Next)
 		if err != nil {
 			return nil, err

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"sort"
@@ -346,37 +347,73 @@ func (s *Engine) scanSummaries(q store.ScanQuery) (out store.ScanPage, err error
 // scanScopes lists scopes. With Space it also lists scopes that were never written to but have
 // reads in the audit.
 func (s *Engine) scanScopes(ctx context.Context, q store.ScanQuery) (out store.ScanPage, err error) {
-	names := map[string]int{}
 	var bodies map[string]int64
 	if q.Space {
 		if bodies, err = s.bodiesByScope(ctx, q.Prefix); err != nil {
 			return out, err
 		}
-		for name := range bodies {
-			names[name] = 0
-		}
 	}
 	s.cat.mu.RLock()
 	defer s.cat.mu.RUnlock()
 	out.LSN = s.cat.lsn
-	for name, num := range s.cat.byName {
-		names[name] = s.cat.scopes[num-1].arts
+	artefacts := func(name string) int {
+		if num, ok := s.cat.byName[name]; ok {
+			return s.cat.scopes[num-1].arts
+		}
+		return 0
 	}
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		info := store.ScopeInfo{Name: name, Artefacts: names[name]}
-		if name <= q.Cursor || !strings.HasPrefix(name, q.Prefix) || name == store.OperatorScope && info.Artefacts == 0 {
-			continue
+	all := func(yield func(string) bool) {
+		for name := range s.cat.byName {
+			if !yield(name) {
+				return
+			}
 		}
-		if len(out.Names) == q.Limit {
-			out.Next = out.Names[q.Limit-1].Name
-			break
+		for name := range bodies {
+			if _, ok := s.cat.byName[name]; !ok && !yield(name) {
+				return
+			}
 		}
-		out.Names = append(out.Names, info)
+	}
+	names := leastOf(q.Limit+1, func(yield func(string) bool) {
+		for name := range all {
+			listed := name > q.Cursor && strings.HasPrefix(name, q.Prefix) && (name != store.OperatorScope || artefacts(name) > 0)
+			if listed && !yield(name) {
+				return
+			}
+		}
+	})
+	if len(names) > q.Limit {
+		names = names[:q.Limit]
+		out.Next = names[q.Limit-1]
+	}
+	for _, name := range names {
+		out.Names = append(out.Names, store.ScopeInfo{Name: name, Artefacts: artefacts(name)})
 	}
 	if q.Space {
 		s.cat.addSpace(out.Names, bodies)
 	}
 	return out, nil
+}
+
+// leastOf returns the n least names of names in any order, sorted. It sorts 2n at a time and not all: a database may have a
+// hundred thousand scopes, of which a listing shows a part.
+func leastOf(n int, names iter.Seq[string]) (least []string) {
+	cut := func() {
+		slices.Sort(least)
+		least = least[:min(len(least), n)]
+	}
+	full := false
+	for name := range names {
+		if full && name > least[n-1] {
+			continue
+		}
+		if least = append(least, name); len(least) == 2*n {
+			cut()
+			full = true
+		}
+	}
+	cut()
+	return least
 }
 
 // The order of listings: by id, or by the commit of the newest version, latest first. Both orders

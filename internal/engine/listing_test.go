@@ -52,3 +52,13 @@ func checkListing(t *rapid.T, c *catalogue, scope uint32, ids []string, prefix s
 	}
 	require.Equal(t, want, got)
 }
+
+func TestLeastOf(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		names := rapid.SliceOfDistinct(rapid.StringN(1, 3, -1), rapid.ID).Draw(t, "names")
+		n := rapid.IntRange(1, 20).Draw(t, "n")
+		want := slices.Sorted(slices.Values(names))
+		require.ElementsMatch(t, want[:min(n, len(want))], leastOf(n, slices.Values(names)))
+		require.True(t, slices.IsSorted(leastOf(n, slices.Values(names))))
+	})
+}
