@@ -98,7 +98,9 @@ func (s *Scope) takeTrace(ctx context.Context, trace string) (release func(), er
 }
 
 // assemble runs the stages for one question.
-func (s *Scope) assemble(ctx context.Context, q Query, tx *Txn) (*Assembly, error) {
+func (s *Scope) assemble(ctx context.Context, q Query, tx *Txn) (_ *Assembly, err error) {
+	ctx = s.db.timed(ctx)
+	defer func() { _ = s.failed(ctx, manifest.TypeAssemble, err) }()
 	if q.Dry {
 		looking := *s
 		looking.view = s.view.Looking()
@@ -107,12 +109,10 @@ func (s *Scope) assemble(ctx context.Context, q Query, tx *Txn) (*Assembly, erro
 	if s.err != nil {
 		return nil, s.err
 	}
-	ctx = s.db.timed(ctx)
 	if err := s.windowBudget(ctx, &q); err != nil {
 		return nil, err
 	}
-	q, err := q.withDefaults()
-	if err != nil {
+	if q, err = q.withDefaults(); err != nil {
 		return nil, err
 	}
 	if err := s.db.reaches(ctx, q.AsOf); err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/ctxpage/ctxpage/internal/handoff"
+	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -48,6 +49,7 @@ func (c *Session) Contract(ctx context.Context, have []byte, p *session.Packet) 
 // in force. The context is the window: pinned turns and the newest ones one by one, all others, evicted ones too, as
 // ranges to recall. The rest comes from Record. session.MaxHandoff bounds the parts that grow with the session.
 func (c *Session) Handoff(ctx context.Context, to string) (session.Packet, error) {
+	ctx = c.s.db.timed(ctx)
 	conv, err := c.conversation()
 	if err != nil {
 		return session.Packet{}, err
@@ -58,10 +60,10 @@ func (c *Session) Handoff(ctx context.Context, to string) (session.Packet, error
 	}
 	pack := handoff.Packing{Store: c.s.db.store, Audit: c.s.db.Manifests(), View: c.s.view, Chain: c.s.chain, Told: st.Effective, By: c.s.actor, Now: c.s.db.opts.Clock()}
 	p, leaf, err := pack.Packet(ctx, conv, to, actionSummary, actionDrafts)
-	if err != nil {
-		return p, err
+	if err == nil {
+		err = c.s.emit(ctx, leaf)
 	}
-	return p, c.s.emit(ctx, leaf)
+	return p, c.s.failed(ctx, manifest.TypeHandoff, err)
 }
 
 // Receive takes over a session that another agent handed on. The packet, and a reference for each turn that it names

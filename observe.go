@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/loop"
+	"github.com/ctxpage/ctxpage/internal/remote"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
@@ -17,7 +19,7 @@ type observed struct {
 	store.Store
 	clock   func() time.Time
 	name    func(scope string) string
-	events  chan ops.Event
+	events  chan told
 	dropped atomic.Int64
 	stop    chan struct{}
 	done    sync.WaitGroup
@@ -26,20 +28,34 @@ type observed struct {
 
 const keptEvents = 1024
 
-// observe puts an observer before a store. name returns what stands for a scope in events.
-func observe(st store.Store, opts *Options, name func(scope string) string) *observed {
-	o := &observed{Store: st, clock: opts.Clock, name: name, events: make(chan ops.Event, keptEvents), stop: make(chan struct{})}
+// told is an event on its way to the observer.
+type told struct {
+	ctx context.Context
+	ops.Event
+}
+
+// newObserved makes an observer that has no store yet: the files tell of checkpoints as soon as they are open. name returns what stands for a
+// scope in events.
+func newObserved(opts *Options, name func(scope string) string) *observed {
+	o := &observed{clock: opts.Clock, name: name, events: make(chan told, keptEvents), stop: make(chan struct{})}
 	if opts.ObserveScopes {
 		o.name = func(scope string) string { return scope }
 	}
+	return o
+}
+
+// before puts the observer before a store, and begins to tell it events.
+func (o *observed) before(st store.Store, to ops.Observer) *observed {
+	o.Store = st
 	o.done.Go(func() {
 		for {
 			select {
 			case e := <-o.events:
-				opts.Observer.Observe(e)
+				to.Observe(e.ctx, e.Event)
 			case <-o.stop:
 				for len(o.events) > 0 {
-					opts.Observer.Observe(<-o.events)
+					e := <-o.events
+					to.Observe(e.ctx, e.Event)
 				}
 				return
 			}
@@ -68,26 +84,59 @@ func (o *observed) Close() error {
 	return o.Store.Close()
 }
 
+// began is the context of a read, a pass or a hand-over, and when it began.
+type began struct {
+	context.Context
+	at time.Time
+}
+
 type beganKey struct{}
 
-// timed notes in the context when a read began, if somebody wants to know.
+// Value returns the values of the context of the call, and itself.
+func (b *began) Value(key any) any {
+	if key == (beganKey{}) {
+		return b
+	}
+	return b.Context.Value(key)
+}
+
+// beganAt returns when the call of a context began; zero: nobody noted it.
+func beganAt(ctx context.Context) time.Time {
+	if b, is := ctx.Value(beganKey{}).(*began); is {
+		return b.at
+	}
+	return time.Time{}
+}
+
+// timed notes in the context when a call began, if somebody wants to know.
 func (db *DB) timed(ctx context.Context) context.Context {
 	if db.opts.Observer == nil {
 		return ctx
 	}
-	return context.WithValue(ctx, beganKey{}, db.opts.Clock())
+	return &began{ctx, db.opts.Clock()}
+}
+
+// since notes in the context when a call began.
+func (db *DB) since(ctx context.Context, at time.Time) context.Context {
+	if db.opts.Observer == nil {
+		return ctx
+	}
+	return &began{ctx, at}
 }
 
 // tell hands an event over.
-func (o *observed) tell(scope string, began time.Time, e ops.Event) {
-	e.Scope, e.At = o.name(scope), o.clock()
+func (o *observed) tell(ctx context.Context, scope string, began time.Time, e ops.Event, err error) {
+	e.Scope, e.At, e.Traceparent = o.name(scope), o.clock(), loop.Traceparent(ctx)
 	if !began.IsZero() {
 		e.Took = e.At.Sub(began)
+	}
+	if err != nil {
+		e.Error = remote.ErrorKind(err)
 	}
 	dropped := o.dropped.Swap(0)
 	e.Dropped = int(dropped)
 	select {
-	case o.events <- e:
+	case o.events <- told{context.WithoutCancel(ctx), e}:
 	default:
 		o.dropped.Add(dropped + 1)
 	}
@@ -97,7 +146,10 @@ func (o *observed) tell(scope string, began time.Time, e ops.Event) {
 func (o *observed) Commit(ctx context.Context, b store.Batch) (store.Outcome, error) {
 	began := o.clock()
 	out, err := o.Store.Commit(ctx, b)
-	e := ops.Event{Kind: b.Leaf.Type.String(), LSN: out.LSN, Failed: err != nil}
+	e := ops.Event{Kind: b.Leaf.Type.String(), LSN: out.LSN}
+	if at := beganAt(ctx); !at.IsZero() && (b.Leaf.Type == manifest.TypePass || b.Leaf.Type == manifest.TypeRefetch) {
+		began = at
+	}
 	switch {
 	case err == nil && b.Action == store.ActHold || out.Status == store.StatusHeld:
 		e.Kind = manifest.TypeHeld.String()
@@ -110,16 +162,23 @@ func (o *observed) Commit(ctx context.Context, b store.Batch) (store.Outcome, er
 			e.Bytes += len(b.Puts[i].Pages[j].Text)
 		}
 	}
-	o.tell(b.Scope, began, e)
+	o.tell(ctx, b.Scope, began, e, err)
 	return out, err
 }
 
 // Append implements store.Store.
 func (o *observed) Append(ctx context.Context, leaves []*manifest.Record, d store.Durability) error {
 	err := o.Store.Append(ctx, leaves, d)
-	began, _ := ctx.Value(beganKey{}).(time.Time)
+	began := beganAt(ctx)
+	if err != nil && !began.IsZero() {
+		return err // whoever noted the beginning tells
+	}
 	for _, l := range leaves {
-		o.tell(l.Scope, began, ops.Event{Kind: l.Type.String(), Pages: len(l.Pages), Tokens: l.Tokens, Tier: l.Tier, LSN: l.LSN, Failed: err != nil})
+		e := ops.Event{Kind: l.Type.String(), Pages: len(l.Pages), Tokens: l.Tokens, Budget: l.Budget, Tier: l.Tier, Match: string(l.Match), LSN: l.LSN}
+		for i := range l.Excluded {
+			e.Left += l.Excluded[i].Count
+		}
+		o.tell(ctx, l.Scope, began, e, err)
 	}
 	return err
 }
@@ -131,17 +190,17 @@ func (o *observed) Load(ctx context.Context, scopes store.Scopes, pages []store.
 	}
 	began := o.clock()
 	out, err := o.Store.Load(ctx, scopes, pages, want)
-	e := ops.Event{Kind: "fault", Pages: len(pages), Failed: err != nil}
+	e := ops.Event{Kind: "fault", Pages: len(pages)}
 	for i := range out {
 		e.Bytes += len(out[i].Text)
 	}
-	o.tell("", began, e)
+	o.tell(ctx, "", began, e, err)
 	return out, err
 }
 
-// jobNames are the kinds of events of jobs.
+// jobNames are the kinds of events of jobs. The files themselves tell of checkpoints, most of which nobody asks for.
 var jobNames = map[store.JobKind]string{
-	store.JobCheckpoint: "checkpoint", store.JobBackup: "backup", store.JobCheck: "check", store.JobGC: "gc", store.JobErase: "erase", store.JobCompact: "compact",
+	store.JobBackup: "backup", store.JobCheck: "check", store.JobGC: "gc", store.JobErase: "erase", store.JobCompact: "compact",
 }
 
 // Maintain implements store.Store.
@@ -149,7 +208,12 @@ func (o *observed) Maintain(ctx context.Context, job store.Job, progress store.P
 	began := o.clock()
 	rep, err := o.Store.Maintain(ctx, job, progress)
 	if kind := jobNames[job.Kind]; kind != "" {
-		o.tell("", began, ops.Event{Kind: kind, Bytes: int(rep.Bytes), Failed: err != nil})
+		o.tell(ctx, "", began, ops.Event{Kind: kind, Bytes: int(rep.Bytes)}, err)
 	}
 	return rep, err
+}
+
+// checkpointed tells of a checkpoint of the files, which is made in the background or before another job.
+func (o *observed) checkpointed(began time.Time, rep store.JobReport, err error) {
+	o.tell(context.Background(), "", began, ops.Event{Kind: "checkpoint", Bytes: int(rep.Bytes), LSN: rep.Applied}, err)
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/ctxpage/ctxpage/internal/conversation"
 	"github.com/ctxpage/ctxpage/internal/filestore"
@@ -82,13 +83,17 @@ func Open(path string, opts Options) (db *DB, err error) {
 // openStore opens or takes over the store and builds what lies directly on it: working set, vectors and sessions. The
 // secret and the id of the store key the digests and fences of this database.
 func (db *DB) openStore() (err error) {
+	var o *observed
+	if db.opts.Observer != nil {
+		o = newObserved(&db.opts, db.digestOfScope())
+	}
 	if db.store = db.opts.Store; db.store == nil {
-		if db.store, err = db.openFiles(); err != nil {
+		if db.store, err = db.openFiles(o); err != nil {
 			return err
 		}
 	}
-	if db.opts.Observer != nil {
-		db.store = observe(db.store, &db.opts, db.digestOfScope())
+	if o != nil {
+		db.store = o.before(db.store, db.opts.Observer)
 	}
 	db.table = newPageTable(db.store, db.opts.WorkingSet)
 	db.vectors.By, db.vectors.Store = db.opts.Embedder, db.store
@@ -117,14 +122,18 @@ func (db *DB) owns() bool {
 }
 
 // openFiles opens the store of files, which a database has unless Options bring another one.
-func (db *DB) openFiles() (store.Store, error) {
+func (db *DB) openFiles(o *observed) (store.Store, error) {
+	var checkpointed func(time.Time, store.JobReport, error)
+	if o != nil {
+		checkpointed = o.checkpointed
+	}
 	audit := store.Written
 	if db.opts.AuditSync {
 		audit = store.Synced
 	}
 	return remote.Open(remote.Options{Exclusive: db.opts.Exclusive, Stop: db.opts.Stop, Answer: db.opts.AnswerTimeout, Files: filestore.Options{
 		Path: db.path, ReadOnly: db.opts.ReadOnly, Identity: db.opts.Identity, Key: db.opts.Key, Keyring: db.opts.Keyring, MustExist: db.opts.MustExist, LockWait: db.opts.LockTimeout, Audit: audit,
-		Now: db.opts.Clock, Rand: db.opts.Rand, Logger: db.opts.Logger, Analyzer: db.lexer, State: StateKinds(),
+		Now: db.opts.Clock, Rand: db.opts.Rand, Logger: db.opts.Logger, Analyzer: db.lexer, State: StateKinds(), Checkpointed: checkpointed,
 	}})
 }
 

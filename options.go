@@ -81,7 +81,7 @@ type Options struct {
 	// logged.
 	Logger *slog.Logger
 	// Observer is told of reads, commits, faults and jobs, with durations and sizes, but no text and no ids; nil: nobody. Scopes
-	// are digests, or their names with ObserveScopes. Checkpoints in the background and the work of other processes are not told.
+	// are digests, or their names with ObserveScopes. The work of other processes is not told: each has its own observer.
 	Observer      ops.Observer
 	ObserveScopes bool
 	// ReadOnly opens the files for reading. Nothing is written: no page is fetched again, and reads leave no manifest;

@@ -1,6 +1,7 @@
 package ctxpage_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -19,6 +20,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/ops"
+	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 )
@@ -549,12 +551,16 @@ func TestOddQuestionTakesLittle(t *testing.T) {
 type watched struct {
 	mu     sync.Mutex
 	events []ops.Event
-	block  chan struct{} // nil: it does not wait
+	block  chan struct{}                          // nil: it does not wait
+	look   func(ctx context.Context, e ops.Event) // nil: nothing
 }
 
-func (w *watched) Observe(e ops.Event) {
+func (w *watched) Observe(ctx context.Context, e ops.Event) {
 	if w.block != nil {
 		<-w.block
+	}
+	if w.look != nil {
+		w.look(ctx, e)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -564,16 +570,29 @@ func (w *watched) Observe(e ops.Event) {
 // The observer is told what was done, how long it took and how much it was, without text, ids or names.
 func TestObserver(t *testing.T) {
 	for _, names := range []bool{false, true} {
-		c, w := newClock(), &watched{}
-		db := open(t, Options{Observer: w, ObserveScopes: names, NoWatch: true, WorkingSet: -1, Clock: func() time.Time { c.add(time.Millisecond); return c.now() }})
+		c, w, src := newClock(), &watched{}, newMemo()
+		src.set("secret-key", "as it was")
+		opts := Options{
+			Observer: w, ObserveScopes: names, NoWatch: true, WorkingSet: -1, Sources: map[string]store.Source{"memo": src},
+			Clock: func() time.Time { c.add(time.Millisecond); return c.now() },
+		}
+		db := open(t, opts)
 		s := db.Scope("acme/secret")
 		put(t, s, Artefact{ID: "secret-id", Text: "refunds take 14 days"})
 		get(t, s, "secret-id")
+		must(s.Recall(ctx, Ref{ID: "secret-id"}))(t)
 		must(hitsOf(s.Search(ctx, "refunds", 0)))(t)
 		a := assemble(t, s, Query{Text: "refunds"})
+		put(t, s, Artefact{ID: "secret-doc", Kind: store.KindChunk, Source: "memo:secret-key"})
+		src.set("secret-key", "as it is now")
+		get(t, s, "secret-doc")
 		tx := begin(t, s)
 		require.NoError(t, tx.Put(ctx, Artefact{ID: "draft", Text: "a draft"}))
 		require.ErrorIs(t, tx.Commit(ctx, Verdict{}), store.ErrHeld)
+		chat := s.Session("secret-chat")
+		must(chat.Append(ctx, Turn{Role: "user", Text: "When do refunds come?"}))(t)
+		must(chat.Pass(ctx, session.PassQuery{Keywords: []string{"refunds"}}))(t)
+		must(chat.Handoff(ctx, "secret-other"))(t)
 		must(db.Admin().GC(ctx, GCOptions{}))(t)
 		checkAndClose(t, db)
 		found := map[string]ops.Event{}
@@ -582,21 +601,89 @@ func TestObserver(t *testing.T) {
 				found[e.Kind] = e
 			}
 			require.Zero(t, e.Dropped)
+			require.Empty(t, e.Error, "%+v", e)
 			if names {
 				require.Contains(t, []string{"", "acme/secret"}, e.Scope)
 			} else {
 				require.NotContains(t, fmt.Sprintf("%+v", e), "secret")
 			}
 		}
-		for _, kind := range []string{"commit", "get", "search", "assemble", "held", "fault"} {
+		for _, kind := range []string{"commit", "get", "recall", "search", "assemble", "held", "fault", "refetch", "pass", "handoff", "gc", "checkpoint"} {
 			require.Positive(t, found[kind].Took, "%s of %v", kind, found)
-			require.Positive(t, found[kind].Pages, kind)
-			require.Equal(t, kind == "fault", found[kind].Scope == "", kind)
+			if kind != "handoff" && kind != "gc" && kind != "checkpoint" && kind != "pass" {
+				require.Positive(t, found[kind].Pages, kind)
+			}
+			require.Equal(t, kind == "fault" || kind == "gc" || kind == "checkpoint", found[kind].Scope == "", kind)
 		}
-		require.Equal(t, []int{a.Tokens, int(a.Tier)}, []int{found["assemble"].Tokens, found["assemble"].Tier})
+		e := found["assemble"]
+		require.Equal(t, []any{a.Tokens, int(a.Tier), a.Manifest.Budget, string(a.Match)}, []any{e.Tokens, e.Tier, e.Budget, e.Match})
 		require.Equal(t, len("refunds take 14 days"), found["commit"].Bytes)
-		require.Contains(t, found, "gc")
+		require.Positive(t, found["checkpoint"].Bytes)
+		require.Greater(t, found["refetch"].Took, found["commit"].Took, "from when the source was asked")
 	}
+}
+
+// Reads that fail are told once, with the kind of the error and nothing of its text.
+func TestObserverOfErrors(t *testing.T) {
+	c, w := newClock(), &watched{}
+	db := open(t, Options{Observer: w, NoWatch: true, Clock: func() time.Time { c.add(time.Millisecond); return c.now() }})
+	s := db.Scope("acme")
+	put(t, s, Artefact{ID: "a", Text: "x"})
+	require.ErrorIs(t, errOf(s.Get(ctx, "secret")), store.ErrNotFound)
+	require.ErrorIs(t, errOf(s.Recall(ctx, Ref{ID: "secret"})), store.ErrNotFound)
+	require.ErrorIs(t, errOf(s.Search(ctx, "secret", -1)), store.ErrInvalid)
+	require.ErrorIs(t, errOf(s.Assemble(ctx, Query{Text: "secret", Budget: -1})), store.ErrInvalid)
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	require.ErrorIs(t, errOf(s.Assemble(ended, Query{Text: "secret", Budget: 100})), context.Canceled)
+	require.ErrorIs(t, errOf(db.Scope("secret\n").Get(ctx, "a")), store.ErrInvalid, "it has no name, so it is told nobody")
+	one, two := begin(t, s), begin(t, s)
+	require.ErrorIs(t, errOf(one.Get(ctx, "secret")), store.ErrNotFound)
+	for _, tx := range []*Txn{one, two} {
+		must(tx.Get(ctx, "a"))(t)
+		require.NoError(t, tx.Put(ctx, Artefact{ID: "a", Text: "y"}))
+	}
+	require.NoError(t, one.Commit(ctx, Verdict{Confidence: 1, By: "judge"}))
+	require.ErrorIs(t, two.Commit(ctx, Verdict{Confidence: 1, By: "judge"}), store.ErrConflict)
+	checkAndClose(t, db)
+	var got []string
+	for _, e := range w.events {
+		require.NotContains(t, fmt.Sprintf("%+v", e), "secret")
+		if e.Error != "" {
+			got = append(got, e.Kind+" "+e.Error)
+			require.Positive(t, e.Took, e.Kind)
+		}
+	}
+	require.Equal(t, []string{"get not_found", "recall not_found", "search invalid", "assemble invalid", "assemble canceled", "get not_found", "commit conflict"}, got)
+}
+
+// An observer runs under no lock, so it may call the database; and it gets the values of the context of the call, also when that has ended.
+func TestObserverMayCall(t *testing.T) {
+	type key struct{}
+	w := &watched{}
+	var db *DB
+	seen := make(chan int, 10)
+	w.look = func(of context.Context, e ops.Event) {
+		if e.Kind == "get" && of.Value(key{}) == "agent" {
+			require.NoError(t, of.Err())
+			must(db.Stats(ctx))(t)
+			put(t, db.Scope("acme/seen"), Artefact{ID: "seen", Text: fmt.Sprint(e.Pages)})
+			seen <- e.Pages
+		}
+	}
+	db = open(t, Options{Observer: w, NoWatch: true})
+	s := db.Scope("acme")
+	put(t, s, Artefact{ID: "a", Text: "x"})
+	for range 10 {
+		of, cancel := context.WithCancel(context.WithValue(ctx, key{}, "agent"))
+		must(s.Get(of, "a"))(t)
+		cancel()
+		get(t, s, "a") // nobody's
+	}
+	for range cap(seen) {
+		require.Equal(t, 1, <-seen)
+	}
+	checkAndClose(t, db)
 }
 
 // An observer that does not return keeps nobody waiting; what it missed is counted.

@@ -293,7 +293,11 @@ func (db *DB) writeFetched(ctx context.Context, heads []*store.Head, fetched []f
 		ID: id, Scope: heads[0].Scope, Actor: "source", Now: db.opts.Clock(),
 		Leaf: manifest.Record{Type: manifest.TypeRefetch, Reason: "source changed"},
 	}
+	var asked time.Time // the first of the sources
 	for i, h := range heads {
+		if at := fetched[i].Began; i == 0 || at.Before(asked) {
+			asked = at
+		}
 		put, err := db.makeFetched(h, &fetched[i])
 		if err != nil {
 			return err
@@ -301,7 +305,7 @@ func (db *DB) writeFetched(ctx context.Context, heads []*store.Head, fetched []f
 		b.Puts = append(b.Puts, put)
 		b.Expect = append(b.Expect, store.Precondition{Ref: Ref{Scope: h.Scope, ID: h.ID}, LSN: h.LSN})
 	}
-	_, err = db.store.Commit(ctx, b)
+	_, err = db.store.Commit(db.since(ctx, asked), b)
 	return err
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/internal/rendering"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -155,10 +156,13 @@ func (s *Scope) Get(ctx context.Context, id string, opts ...ReadOption) (*Versio
 	}
 	ctx = s.db.timed(ctx)
 	v, leaf, err := s.read(ctx, Ref{ID: id}, readOpts(opts))
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = s.emitRead(ctx, leaf)
 	}
-	return v, s.emitRead(ctx, leaf)
+	if err != nil {
+		return nil, s.failed(ctx, manifest.TypeGet, err)
+	}
+	return v, nil
 }
 
 // Recall reads the version, or the page, that a reference names, if its scope is visible from here: what an assembly showed as a
@@ -171,11 +175,14 @@ func (s *Scope) Recall(ctx context.Context, ref Ref, opts ...ReadOption) (*Versi
 	}
 	ctx = s.db.timed(ctx)
 	v, leaf, err := s.read(ctx, ref, readOpts(opts))
-	if err != nil {
-		return nil, err
+	if err == nil {
+		leaf.Type = manifest.TypeRecall
+		err = s.emitRead(ctx, leaf)
 	}
-	leaf.Type = manifest.TypeRecall
-	return v, s.emitRead(ctx, leaf)
+	if err != nil {
+		return nil, s.failed(ctx, manifest.TypeRecall, err)
+	}
+	return v, nil
 }
 
 // read does the work of a Get and prepares its leaf. A version that gc dropped between Resolve and the load was
@@ -277,6 +284,14 @@ func (db *DB) read(ctx context.Context, scopes store.Scopes, ref Ref) (*Version,
 	}
 	v, err := db.version(ctx, scopes, l)
 	return v, l, err
+}
+
+// failed tells the observer of a read that has no leaf, because it returned an error.
+func (s *Scope) failed(ctx context.Context, what manifest.Type, err error) error {
+	if o, is := s.db.store.(*observed); is && err != nil && s.err == nil {
+		o.tell(ctx, s.name, beganAt(ctx), ops.Event{Kind: what.String()}, err)
+	}
+	return err
 }
 
 // emit signs a leaf and writes it. A read that cannot be audited fails.

@@ -95,7 +95,9 @@ func (tx *Txn) Search(ctx context.Context, text string, limit int, opts ...ReadO
 }
 
 // search runs the stages of a search. tx is nil outside a transaction.
-func (s *Scope) search(ctx context.Context, text string, limit int, o readOptions, tx *Txn) (Found, error) {
+func (s *Scope) search(ctx context.Context, text string, limit int, o readOptions, tx *Txn) (_ Found, err error) {
+	ctx = s.db.timed(ctx)
+	defer func() { _ = s.failed(ctx, manifest.TypeSearch, err) }()
 	if s.err != nil {
 		return Found{}, s.err
 	}
@@ -105,7 +107,6 @@ func (s *Scope) search(ctx context.Context, text string, limit int, o readOption
 	if limit < 0 || limit > MaxTopK {
 		return Found{}, store.Invalid("limit", strconv.Itoa(limit), "1 to "+strconv.Itoa(MaxTopK))
 	}
-	ctx = s.db.timed(ctx)
 	text, cut := shortQuestion(text)
 	trace, err := s.db.newID()
 	if err != nil {

@@ -175,7 +175,7 @@ func (c *Session) Pass(ctx context.Context, q session.PassQuery) (*session.Store
 	if err != nil {
 		return nil, err
 	}
-	return conv.Pass(ctx, c.s.actor, q)
+	return conv.Pass(c.s.db.timed(ctx), c.s.actor, q)
 }
 
 // Pin shows a turn whole, with its calls and results, whatever a pass or the watcher decides, until Unpin. ErrHeadroom

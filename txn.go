@@ -12,6 +12,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/internal/lexical"
 	"github.com/ctxpage/ctxpage/internal/rendering"
+	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
 )
@@ -211,12 +212,13 @@ func (tx *Txn) Get(ctx context.Context, id string, opts ...ReadOption) (*Version
 		parent.chain = s.chain[1:]
 		s = &parent
 	}
+	ctx = s.db.timed(ctx)
 	v, leaf, err := s.read(ctx, Ref{ID: id}, readOpts(opts))
 	if errors.Is(err, store.ErrNotFound) && !tx.drop[id] {
 		tx.sawNone(id)
 	}
 	if err != nil {
-		return nil, err
+		return nil, tx.s.failed(ctx, manifest.TypeGet, err)
 	}
 	if v.Ref.Scope != tx.s.name && !tx.drop[id] {
 		tx.sawNone(id)
@@ -225,7 +227,10 @@ func (tx *Txn) Get(ctx context.Context, id string, opts ...ReadOption) (*Version
 		tx.see(v.head(), p.Ref.Page, p.Num)
 	}
 	leaf.Parent = tx.trace
-	return v, tx.s.emitRead(ctx, leaf)
+	if err := tx.s.emitRead(ctx, leaf); err != nil {
+		return nil, tx.s.failed(ctx, manifest.TypeGet, err)
+	}
+	return v, nil
 }
 
 // own shows a write of the transaction itself.

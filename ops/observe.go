@@ -1,27 +1,40 @@
 package ops
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // Observer is told what a database does, for metrics and traces. Observe is called by one goroutine, in the order of the events, under no
 // lock of the database, and must not close it. Events that find no room while Observe is busy are dropped and counted.
+//
+// ctx has the values of the context of the call, a trace among them. It does not end with the call.
 type Observer interface {
-	Observe(e Event)
+	Observe(ctx context.Context, e Event)
 }
 
-// Event is something that a database did. It has no text and no ids.
+// Event is something that a database did. It has no text and no ids of the database.
 type Event struct {
 	// Kind is the type of the audit leaf, such as assemble, search, get, commit, held, refetch, pass or handoff; or fault (pages were read
-	// from the store), checkpoint, gc, erase, backup, compact or check, if this process asked for it.
+	// from the store), erase, backup, compact or check, if this process asked for it; or checkpoint, if this process owns the files.
 	Kind string
 	// Scope is a keyed digest that stands for the scope; its name with Options.ObserveScopes. "": no scope, or several.
-	Scope   string
-	At      time.Time     // when it ended, by Options.Clock
-	Took    time.Duration // by Options.Clock
-	Pages   int           // shown, written or read
-	Tokens  int           // of what a read served
-	Bytes   int           // of the texts that were written or read
-	Tier    int           // of an assembly
-	LSN     uint64        // of the snapshot, or of the commit
-	Failed  bool          // it returned an error; a conflict is one
-	Dropped int           // events that were dropped since the event before
+	Scope string
+	At    time.Time // when it ended, by Options.Clock
+	// Took is the duration by Options.Clock: of a read, a pass or a hand-over, of the whole call; of a refetch, from when the source was
+	// asked; of a commit, until it was durable and visible.
+	Took   time.Duration
+	Pages  int    // shown, written or read
+	Left   int    // pages that an assembly left out
+	Tokens int    // of what a read served
+	Budget int    // of an assembly, in tokens
+	Bytes  int    // of the texts that were written or read; of a checkpoint, of its rows; of a backup, of the copy
+	Tier   int    // of an assembly
+	Match  string // of an assembly: none, weak or good; "": the question has no words of its own
+	LSN    uint64 // of the snapshot, or of the commit
+	// Error is the kind of the error that it returned, such as conflict, not_found or canceled; other: none of the known ones; "": none.
+	Error string
+	// Traceparent is the W3C trace context that came with the call over the socket or MCP; "": none, or not well-formed.
+	Traceparent string
+	Dropped     int // events that were dropped since the event before
 }

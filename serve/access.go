@@ -78,6 +78,7 @@ const (
 	headerActor   = "Ctxpage-Actor"
 	headerRole    = "Ctxpage-Role"
 	headerTimeout = "Ctxpage-Timeout" // seconds
+	headerTrace   = "traceparent"     // of the W3C; events of Options.Observer carry it
 )
 
 // caller is the identity of a call. It does not change.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/jsonschema-go/jsonschema"
 
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/internal/view"
 )
 
@@ -107,6 +108,9 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer s.leave()
+	if trace := r.Header.Get(headerTrace); trace != "" {
+		r = r.WithContext(loop.WithTraceparent(r.Context(), trace))
+	}
 	most, err := s.granted(r)
 	if err == nil {
 		err = s.dispatch(w, r, most)

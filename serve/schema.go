@@ -51,7 +51,7 @@ type callSchema struct {
 func Schema() (any, error) {
 	out := schemas{Version: Version, Headers: map[string]string{
 		headerKey: "the key from hello", headerScope: "instead of a key: the scope of this call", headerActor: "with " + headerScope + ": name of the caller",
-		headerRole: "with " + headerScope + ": agent, host or operator", headerTimeout: "seconds that the call may take",
+		headerRole: "with " + headerScope + ": agent, host or operator", headerTimeout: "seconds that the call may take", headerTrace: "W3C trace context of the caller",
 	}}
 	var err error
 	if out.Error, err = view.SchemaOf[errorOut](); err != nil {

@@ -27,6 +27,7 @@ import (
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/serve"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/token/bpe"
@@ -50,8 +51,13 @@ type door struct {
 
 func opened(t *testing.T, opts serve.Options) *door {
 	t.Helper()
+	return openedWith(t, ctxpage.Options{}, opts)
+}
+
+func openedWith(t *testing.T, of ctxpage.Options, opts serve.Options) *door {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "agent.ctx")
-	db, err := ctxpage.Open(path, ctxpage.Options{})
+	db, err := ctxpage.Open(path, of)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	srv, err := serve.New(db, opts)
@@ -799,4 +805,28 @@ func TestEveryErrorHasACode(t *testing.T) {
 	require.NotContains(t, string(table), "{store.ErrNoSuchError, ", "the control")
 	require.True(t, errors.Is(store.ErrErased, store.ErrGone), "erased stands before gone in the table")
 	require.Less(t, strings.Index(string(table), "store.ErrErased"), strings.Index(string(table), "store.ErrGone,"))
+}
+
+// traces hands on the trace contexts of assemblies.
+type traces chan string
+
+func (c traces) Observe(_ context.Context, e ops.Event) {
+	if e.Kind == "assemble" {
+		c <- e.Traceparent
+	}
+}
+
+// TestTraceparent: the trace context of a caller reaches the observer of the database, and hostile text does not.
+func TestTraceparent(t *testing.T) {
+	seen := make(traces, 1)
+	d := openedWith(t, ctxpage.Options{Observer: seen}, serve.Options{Grant: serve.Operator})
+	for given, want := range map[string]string{
+		"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+		"": "", "00-<script>": "", strings.Repeat("0", 4000): "",
+	} {
+		who := host.Clone()
+		who.Set("traceparent", given)
+		d.ok(who, "assemble", map[string]any{"query": "refunds", "budget": 1000})
+		require.Equal(t, want, <-seen)
+	}
 }

@@ -83,6 +83,8 @@ type Options struct {
 	Lock      *Lock            // of Path, held by the caller, who releases it after Close; nil: Open takes it. Not with ReadOnly
 	Audit     store.Durability // of the leaf that records a recovery
 	Logger    *slog.Logger     // hears of a recovery
+	// Checkpointed is called after a checkpoint, with when it began by Now. It must not call the store. nil: nobody.
+	Checkpointed func(began time.Time, rep store.JobReport, err error)
 	FS        wal.FS
 	syncNew   func(*bbolt.DB) error // syncs the file of a compaction; tests watch it
 	Now       func() time.Time

@@ -136,9 +136,13 @@ func (s *Store) squeezeLog(ctx context.Context, checkpoints int, enough func(sto
 // checkpointLocked makes a checkpoint; on a full disk it tries once more with the space that the
 // log can spare. The caller holds ckptMu.
 func (s *Store) checkpointLocked(ctx context.Context) (store.JobReport, error) {
+	began := s.opts.Now()
 	rep, err := s.checkpointOnce(ctx)
 	if noSpace(err) && s.log.Shrink(checkpointKeep) == nil {
 		rep, err = s.checkpointOnce(ctx)
+	}
+	if s.opts.Checkpointed != nil {
+		s.opts.Checkpointed(began, rep, err)
 	}
 	if err == nil {
 		s.redone.Store(false)

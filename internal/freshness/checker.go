@@ -73,6 +73,7 @@ func (c *Checker) Of(scope string, chain store.Scopes) View {
 type Got struct {
 	store.Fetched
 	Trust store.Provenance // of the artefact that a page: source copies; 0: the source is a document
+	Began time.Time        // when the source was asked; zero: not noted
 }
 
 // Looking is the view for a run that only looks: what is dirty is reported and not fetched.

@@ -330,6 +330,7 @@ func (s *View) fetchOnce(ctx context.Context, h *store.Head, found store.Validat
 		return r
 	}
 	if r.got, r.err = s.Fetch(ctx, h.Artefact.Source); r.err == nil {
+		r.got.Began = r.at
 		s.Refetches.Add(1)
 	}
 	if r.gaveUp = r.err != nil && ctx.Err() != nil; r.gaveUp {

@@ -29,6 +29,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/internal/view"
 )
 
@@ -79,6 +80,7 @@ func New(c Config) (*mcp.Server, error) {
 		// Answers depend on who asks: nothing between client and server may keep them.
 		SetCacheable: func(_ context.Context, _ mcp.Request, c *mcp.Cacheable) { c.CacheScope = "private" },
 	})
+	out.AddReceivingMiddleware(traced)
 	if err := s.addTools(out); err != nil {
 		return nil, err
 	}
@@ -159,6 +161,31 @@ func exactFields(name string, in any) mcp.Middleware {
 			}
 			return res, err
 		}
+	}
+}
+
+// traced takes over the trace context of a call from its _meta, for the events of the database.
+func traced(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+		var meta mcp.Meta
+		switch r := req.(type) {
+		case *mcp.CallToolRequest:
+			if r.Params != nil {
+				meta = r.Params.Meta
+			}
+		case *mcp.ReadResourceRequest:
+			if r.Params != nil {
+				meta = r.Params.Meta
+			}
+		case *mcp.GetPromptRequest:
+			if r.Params != nil {
+				meta = r.Params.Meta
+			}
+		}
+		if trace, is := meta["traceparent"].(string); is {
+			ctx = loop.WithTraceparent(ctx, trace)
+		}
+		return next(ctx, method, req)
 	}
 }
 

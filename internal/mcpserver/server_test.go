@@ -20,13 +20,19 @@ import (
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/loop"
+	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
 )
 
 // memory is a database with a policy in acme, one in acme/support and one in a scope beside it.
 func memory(t *testing.T) *ctxpage.DB {
 	t.Helper()
-	db, err := ctxpage.Open(filepath.Join(t.TempDir(), "agent.ctx"), ctxpage.Options{})
+	return memoryWith(t, ctxpage.Options{})
+}
+
+func memoryWith(t *testing.T, opts ctxpage.Options) *ctxpage.DB {
+	t.Helper()
+	db, err := ctxpage.Open(filepath.Join(t.TempDir(), "agent.ctx"), opts)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	for scope, text := range map[string]string{"acme": "Opening hours are nine to five.", "acme/support": "Refunds up to $400 need no approval.", "acme/sales": "The secret rebate is 30 percent."} {
@@ -649,5 +655,36 @@ func TestHTTPDoor(t *testing.T) {
 	for _, addr := range []string{"0.0.0.0:0", "192.168.1.1:80", ":80", "8700", "example.com:80"} {
 		_, err := Listen(t.Context(), addr)
 		require.Error(t, err, addr)
+	}
+}
+
+// traces hands on the trace contexts of assemblies.
+type traces chan string
+
+func (c traces) Observe(_ context.Context, e ops.Event) {
+	if e.Kind == "assemble" {
+		c <- e.Traceparent
+	}
+}
+
+// TestTraceparent: the trace context in the _meta of a call reaches the observer of the database, and hostile text does not.
+func TestTraceparent(t *testing.T) {
+	seen := make(traces, 1)
+	s := connect(t, Config{DB: memoryWith(t, ctxpage.Options{Observer: seen}), Scope: "acme/support"}, nil)
+	for _, c := range []struct {
+		given any
+		want  string
+	}{
+		{"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"},
+		{nil, ""}, {7, ""}, {"00-\u202e<script>", ""}, {strings.Repeat("0", 1<<20), ""},
+	} {
+		meta := mcp.Meta{}
+		if c.given != nil {
+			meta["traceparent"] = c.given
+		}
+		res, err := s.CallTool(t.Context(), &mcp.CallToolParams{Meta: meta, Name: "assemble", Arguments: map[string]any{"query": "refunds"}})
+		require.NoError(t, err)
+		require.False(t, res.IsError, "%v", res.Content)
+		require.Equal(t, c.want, <-seen)
 	}
 }

@@ -160,6 +160,28 @@ var sentinels = []struct {
 	{"io.ErrUnexpectedEOF", io.ErrUnexpectedEOF},
 }
 
+// ErrorKind returns a name of few words for an error: of the first sentinel that it matches, as in not_found; other: it matches none.
+func ErrorKind(err error) string {
+	for _, s := range sentinels {
+		if !errors.Is(err, s.err) {
+			continue
+		}
+		_, name, _ := strings.Cut(s.name, ".")
+		name = strings.TrimPrefix(name, "Err")
+		var out []byte
+		for i := range name {
+			if upper(name[i]) && i > 0 && !upper(name[i-1]) {
+				out = append(out, '_')
+			}
+			out = append(out, name[i])
+		}
+		return strings.ToLower(string(out))
+	}
+	return "other"
+}
+
+func upper(c byte) bool { return 'A' <= c && c <= 'Z' }
+
 // typed are the errors that keep their fields, by name.
 var typed = map[string]reflect.Type{
 	"store.ConflictError": reflect.TypeFor[*store.ConflictError](),
