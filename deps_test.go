@@ -63,7 +63,7 @@ var importMap = map[string]string{
 	"internal/view":    ". store internal/triage ops",
 	"httpsource":       "store internal/loop",
 	"cmd/dbctl":        "internal/dbctl",
-	"internal/dbctl":   ". directive embed internal/filestore internal/eraseplan internal/freshness internal/handoff internal/view internal/mcpserver manifest internal/remote render session store token token/bpe internal/triage internal/portable internal/foreign serve embed/static internal/archive ops internal/format compat/commands compat/contexty ui internal/loop",
+	"internal/dbctl":   ". directive embed internal/filestore internal/eraseplan internal/freshness internal/handoff internal/view internal/mcpserver manifest internal/remote render session store token token/bpe internal/triage internal/portable internal/foreign serve embed/static internal/archive ops internal/format compat/commands compat/contexty ui internal/loop internal/metrics",
 	"internal/foreign": ". internal/portable render store internal/loop",
 	"embed/static":     "",
 	"bench":            "",
@@ -72,6 +72,7 @@ var importMap = map[string]string{
 	"storetest":       "internal/lexical internal/triage manifest store internal/archive internal/format",
 	"internal/remote": "internal/lexical manifest store internal/archive internal/codec internal/format internal/filestore",
 
+	"internal/metrics":   ". ops",
 	"internal/mcpserver": ". internal/view manifest render internal/triage store internal/loop",
 
 	"internal/dbtest":      "internal/codec wal",

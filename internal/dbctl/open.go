@@ -149,7 +149,7 @@ const answerTime = 10 * time.Second
 func (a *app) options() ctxpage.Options {
 	return ctxpage.Options{
 		Counter: a.counter, Key: a.key, Keyring: a.Keyring, RecordedRoots: !a.NoRoots, LockTimeout: a.Wait, AnswerTimeout: max(a.Wait, answerTime), Clock: a.now, FileRoots: a.roots,
-		Embedder: a.embedder, Summarizer: a.summarizer, NoWatch: a.noWatch,
+		Embedder: a.embedder, Summarizer: a.summarizer, NoWatch: a.noWatch, Observer: a.tool.Observer, ObserveScopes: a.tool.ObserveScopes,
 	}
 }
 

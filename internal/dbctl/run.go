@@ -193,6 +193,9 @@ type Tool struct {
 	Now     func() time.Time // nil: time.Now
 	NoWatch bool             // do nothing in the background
 	Server  *Server          // databases that are no files; nil: none
+	// Observer is told what the process does with a database, beside its metrics; nil: nobody. With ObserveScopes it gets the names of scopes.
+	Observer      ops.Observer
+	ObserveScopes bool
 }
 
 // Run parses args, runs the verb and returns the exit code. Ctrl-C cancels the verb, which leaves every database as it was after its last

@@ -2,6 +2,7 @@ package dbctl
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -33,6 +34,7 @@ type serveCmd struct {
 	Lease     time.Duration `help:"End a caller's key, and roll back an open transaction, after this time without a call." default:"10m"`
 	Parent    int           `help:"End when this process ends." placeholder:"PID"`
 	Stdin     bool          `help:"End when standard input ends."`
+	metricsFlags
 	evaluatorFlag
 	modelFlags
 	summarizerFlags
@@ -43,6 +45,7 @@ type serveCmd struct {
 type servingView struct {
 	Socket  string `json:"socket,omitempty"`
 	URL     string `json:"url,omitempty"`
+	Metrics string `json:"metrics,omitempty"`
 	PID     int    `json:"pid"`
 	Version int    `json:"version"`
 	Path    string `json:"path"`
@@ -61,6 +64,9 @@ func (c *serveCmd) Run(a *app) error {
 	opts.Stop = func() { cancel(errEnough) }
 	o := a.options()
 	o.MustExist, o.Maintain, o.Stop = c.MustExist, 24*time.Hour, opts.Stop
+	if err := c.observe(&o); err != nil {
+		return err
+	}
 	db, err := a.database(c.File, o, true)
 	if err != nil {
 		return err
@@ -95,24 +101,37 @@ func (c *serveCmd) options() (opts serve.Options, err error) {
 // maxTokenFile bounds a file of tokens.
 const maxTokenFile = 64 << 10
 
-// readTokens reads a file of tokens that nobody else can read.
-func readTokens(path string) (map[string]serve.Role, error) {
+// readPrivate reads the file of a flag that nobody else can read.
+func readPrivate(flag, path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, failed("--token-file: %v", err)
+		return nil, failed("%s: %v", flag, err)
 	}
 	defer f.Close()
 	st, err := f.Stat()
 	switch {
 	case err != nil:
-		return nil, failed("--token-file: %v", err)
+		return nil, failed("%s: %v", flag, err)
 	case !st.Mode().IsRegular() || st.Mode().Perm()&0o077 != 0:
-		return nil, usage("--token-file %s (%s): expected a file that only you can read: chmod 600", path, st.Mode())
+		return nil, usage("%s %s (%s): expected a file that only you can read: chmod 600", flag, path, st.Mode())
 	case st.Size() > maxTokenFile:
-		return nil, usage("--token-file %s: %d bytes, expected at most %d", path, st.Size(), maxTokenFile)
+		return nil, usage("%s %s: %d bytes, expected at most %d", flag, path, st.Size(), maxTokenFile)
+	}
+	text, err := io.ReadAll(f)
+	if err != nil {
+		return nil, failed("%s: %v", flag, err)
+	}
+	return text, nil
+}
+
+// readTokens reads a file of tokens that nobody else can read.
+func readTokens(path string) (map[string]serve.Role, error) {
+	text, err := readPrivate("--token-file", path)
+	if err != nil {
+		return nil, err
 	}
 	tokens := map[string]serve.Role{}
-	lines := bufio.NewScanner(f)
+	lines := bufio.NewScanner(bytes.NewReader(text))
 	for n := 1; lines.Scan(); n++ {
 		words := strings.Fields(lines.Text())
 		if len(words) == 0 || strings.HasPrefix(words[0], "#") {
@@ -149,7 +168,12 @@ func (c *serveCmd) serve(ctx context.Context, cancel context.CancelCauseFunc, a 
 	if err != nil {
 		return err
 	}
-	v := servingView{PID: os.Getpid(), Version: serve.Version, Path: db.Path(), Socket: l.Addr().String()}
+	metrics, wait, err := c.serveMetrics(ctx, a, c.File, db)
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+	defer wait()
+	v := servingView{PID: os.Getpid(), Version: serve.Version, Path: db.Path(), Socket: l.Addr().String(), Metrics: metrics}
 	if c.HTTP != "" {
 		v.Socket, v.URL = "", "http://"+l.Addr().String()
 	}
@@ -234,6 +258,9 @@ func (c *serveCmd) say(a *app, v servingView) error {
 	where := v.URL
 	if where == "" {
 		where = v.Socket
+	}
+	if v.Metrics != "" {
+		a.warn("metrics: " + v.Metrics)
 	}
 	_, err := fmt.Fprintln(a.out, where)
 	return err

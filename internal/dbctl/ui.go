@@ -24,6 +24,7 @@ type uiCmd struct {
 	Write bool   `help:"Also let people approve and reject held batches, and keep questions."`
 	Port  int    `help:"Port at 127.0.0.1; 0: any free one." placeholder:"N"`
 	Open  bool   `help:"Open the page in the browser."`
+	metricsFlags
 	modelFlags
 	rootFlags
 	ReadOnly bool `help:"Leave no manifest of what is looked at."`
@@ -34,6 +35,8 @@ type uiView struct {
 	URL  string `json:"url"`
 	PID  int    `json:"pid"`
 	Path string `json:"path"`
+
+	Metrics string `json:"metrics,omitempty"`
 }
 
 func (c *uiCmd) Run(a *app) error {
@@ -51,6 +54,9 @@ func (c *uiCmd) Run(a *app) error {
 	o := a.options()
 	o.MustExist, o.ReadOnly, o.Stop = true, c.ReadOnly, func() { cancel(errEnough) }
 	o.NoWatch = o.NoWatch || !c.Write // a page that only reads decides nothing about a window
+	if err := c.observe(&o); err != nil {
+		return err
+	}
 	db, err := a.database(c.File, o, true)
 	if err != nil {
 		return err
@@ -77,10 +83,18 @@ func (c *uiCmd) serve(ctx context.Context, a *app, db *ctxpage.DB) error {
 	if err != nil {
 		return usage("--port: %v", err)
 	}
-	v := uiView{URL: fmt.Sprintf("http://%s/enter?token=%s", l.Addr(), token), PID: os.Getpid(), Path: db.Path()}
+	metrics, wait, err := c.serveMetrics(ctx, a, c.File, db)
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+	defer wait()
+	v := uiView{URL: fmt.Sprintf("http://%s/enter?token=%s", l.Addr(), token), PID: os.Getpid(), Path: db.Path(), Metrics: metrics}
 	if a.JSON {
 		err = oneLine(a.out, v)
 	} else {
+		if v.Metrics != "" {
+			a.warn("metrics: " + v.Metrics)
+		}
 		_, err = fmt.Fprintf(a.out, "%s\nThe link works once. Ctrl-C ends the inspector.\n", v.URL)
 	}
 	if err != nil {

@@ -22,10 +22,11 @@ import (
 
 // inspecting is a dbctl ui in a process of its own, and a browser that went through its door.
 type inspecting struct {
-	t      *testing.T
-	cmd    *exec.Cmd
-	origin string
-	client *http.Client
+	t       *testing.T
+	cmd     *exec.Cmd
+	origin  string
+	metrics string
+	client  *http.Client
 }
 
 func startUI(t *testing.T, args ...string) *inspecting {
@@ -41,6 +42,7 @@ func startUI(t *testing.T, args ...string) *inspecting {
 	require.NoError(t, json.Unmarshal(line, &said))
 	jar, err := cookiejar.New(nil)
 	require.NoError(t, err)
+	i.metrics = said.Metrics
 	i.client, i.origin = &http.Client{Jar: jar}, said.URL[:strings.Index(said.URL, "/enter")]
 	require.True(t, strings.HasPrefix(i.origin, "http://127.0.0.1:"))
 	status, _ := i.get("/")

@@ -45,7 +45,7 @@ func Handler(s *mcp.Server, token string) http.Handler {
 	current := mcp.NewStreamableHTTPHandler(server, &mcp.StreamableHTTPOptions{Stateless: true, PropagateRequestCancellation: true})
 	legacy := mcp.NewStreamableHTTPHandler(server, &mcp.StreamableHTTPOptions{SessionTimeout: legacyIdle})
 	mux := http.NewServeMux()
-	mux.Handle(HTTPPath, http.NewCrossOriginProtection().Handler(bearer(token, bounded(byRevision(current, fewSessions(s, legacy))))))
+	mux.Handle(HTTPPath, http.NewCrossOriginProtection().Handler(Bearer(token, bounded(byRevision(current, fewSessions(s, legacy))))))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		view.LimitUnread(w, r)
 		mux.ServeHTTP(w, r)
@@ -152,7 +152,8 @@ func byRevision(current, legacy http.Handler) http.Handler {
 	})
 }
 
-func bearer(token string, next http.Handler) http.Handler {
+// Bearer lets requests with a token through to a handler; "": all.
+func Bearer(token string, next http.Handler) http.Handler {
 	if token == "" {
 		return next
 	}
