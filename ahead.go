@@ -168,6 +168,13 @@ func (a *assembling) note() string {
 	if a.unprobed > 0 {
 		unprobed = fmt.Sprintf("%d sources were not looked at before the question", a.unprobed)
 	}
-	notes := slices.DeleteFunc([]string{a.degraded(), unprobed, a.q.cut}, func(s string) bool { return s == "" })
+	read := ""
+	switch n := len(a.cands.Typed.Read); { // without the words: a page that has them may be erased
+	case n == 1:
+		read = "a word of the question, which no page has, was read as another"
+	case n > 1:
+		read = fmt.Sprintf("%d words of the question, which no page has, were read as others", n)
+	}
+	notes := slices.DeleteFunc([]string{a.degraded(), read, unprobed, a.q.cut}, func(s string) bool { return s == "" })
 	return strings.Join(notes, "; ")
 }

@@ -185,19 +185,24 @@ func (a *assembling) plan(ctx context.Context) (context.Context, error) {
 	return remote.WithPlan(ctx, p), nil
 }
 
+// readQuestion analyses the text of the question, once.
+func (a *assembling) readQuestion() {
+	if a.terms == nil {
+		a.terms, a.words = a.s.db.lexer.Terms(a.q.Text), a.s.db.lexer.Words(a.q.Text)
+	}
+}
+
 // askFor returns the query for candidates.
 func (a *assembling) askFor() (cq store.CandidateQuery, err error) {
 	preset, err := presetOf(a.q.Preset)
 	if err != nil {
 		return cq, err
 	}
-	if a.terms == nil {
-		a.terms = a.s.db.lexer.Terms(a.q.Text)
-	}
+	a.readQuestion()
 	weights := lexical.DefaultWeights()
 	weights.Fill = true
 	cq = store.CandidateQuery{
-		Scopes: a.s.chain, Terms: a.terms, Dates: lexical.DatesOf(a.q.Text), Kinds: a.q.Kinds, Floor: a.q.Floor, Session: a.q.Session, Now: a.now, AsOf: a.q.AsOf,
+		Scopes: a.s.chain, Terms: a.terms, Words: a.words, Dates: lexical.DatesOf(a.q.Text), Kinds: a.q.Kinds, Floor: a.q.Floor, Session: a.q.Session, Now: a.now, AsOf: a.q.AsOf,
 		K: a.widen(a.q.TopK + defaultTopK), Recent: recentTail, Newest: preset.Keep, Weights: &weights, Filter: &a.q.Filter,
 	}
 	if a.tx != nil {
@@ -278,9 +283,13 @@ func (a *assembling) drafts(q *store.CandidateQuery) []item {
 			Tokens: w.Pages[o.page-1].Tokens, GroupName: w.Artefact.Group, Seq: w.Artefact.Seq,
 			Ref: Ref{Scope: a.s.name, ID: w.Artefact.ID, Page: o.page},
 		}
-		if len(a.cands.Stats.DF) == len(q.Terms) {
+		terms := q.Terms
+		if a.cands.Typed.Terms != nil {
+			terms = a.cands.Typed.Terms
+		}
+		if len(a.cands.Stats.DF) == len(terms) {
 			d := lexical.Doc{Analysis: *o.analysis, Turn: format.TurnOf(&w.Artefact)}
-			c.Lexical = lexical.ScoreDoc(a.cands.Stats, d, lexical.Query{Terms: q.Terms, Dates: q.Dates, Weights: *q.Weights})
+			c.Lexical = lexical.ScoreDoc(a.cands.Stats, d, lexical.Query{Terms: terms, Dates: q.Dates, Weights: *q.Weights})
 		}
 		if e := w.Artefact.ExpiresAt; !e.IsZero() && !e.After(a.now) {
 			c.Excluded = triage.Expired

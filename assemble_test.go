@@ -645,3 +645,43 @@ func TestMatch(t *testing.T) {
 		require.Equal(t, a.Text(), again.Text, "it replays")
 	}
 }
+
+// TestMisspeltQuestions asks in words that no page has: by search, by assembly, in a transaction, with a key and without.
+func TestMisspeltQuestions(t *testing.T) {
+	for _, opts := range []Options{{}, {Key: []byte(strings.Repeat("\a", 32))}} {
+		db := open(t, opts)
+		s := db.Scope("acme")
+		put(t, s, Artefact{ID: "refund", Text: "The refund limit is 500 dollars since March."})
+		put(t, db.Scope("other"), Artefact{ID: "theirs", Text: "Porcupines are shipped on Mondays."})
+		must(db.Admin().Checkpoint(ctx))(t)
+
+		a := assemble(t, s, Query{Text: "refnud", Budget: 4000})
+		require.Equal(t, []string{"refund"}, ids(a))
+		require.Equal(t, manifest.MatchWeak, a.Match, "a reading may be wrong")
+		require.Zero(t, a.Covered, "no page has the word")
+		require.Equal(t, `no page has "refnud", it was read as "refund"`, a.Degraded)
+		require.Equal(t, "a word of the question, which no page has, was read as another", a.Manifest.Note, "the audit has no word of a page")
+		why, err := db.Why(ctx, a.Trace, Ref{})
+		require.NoError(t, err)
+		require.Contains(t, strings.Join(why.Steps, "\n"), a.Manifest.Note)
+
+		a = assemble(t, s, Query{Text: "refund limti", Budget: 4000})
+		require.Equal(t, manifest.MatchWeak, a.Match)
+		require.Equal(t, .5, a.Covered)
+		a = assemble(t, s, Query{Text: "porcupien", Budget: 4000})
+		require.Equal(t, manifest.MatchNone, a.Match, "a word of another scope")
+		require.Empty(t, a.Degraded)
+
+		found, err := s.Search(ctx, "refnud", 10)
+		require.NoError(t, err)
+		require.Len(t, found.Hits, 1)
+		require.Equal(t, `no page has "refnud", it was read as "refund"`, found.Degraded)
+		tx, err := s.Begin(ctx)
+		require.NoError(t, err)
+		require.NoError(t, tx.Put(ctx, Artefact{ID: "draft", Text: "The refund takes a week."}))
+		found, err = tx.Search(ctx, "refnud", 10)
+		require.NoError(t, err)
+		require.Len(t, found.Hits, 2, "a draft of the transaction, too")
+		require.NoError(t, tx.Rollback())
+	}
+}

@@ -35,7 +35,7 @@ var importMap = map[string]string{
 	"wal":                   "internal/codec",
 	"internal/archive":      "internal/codec manifest wal",
 	"manifest":              "internal/codec",
-	"internal/lexical":      "internal/codec internal/directivetext",
+	"internal/lexical":      "internal/codec internal/directivetext token",
 	"token":                 "",
 	"token/bpe":             "token",
 	"render":                "",
@@ -439,7 +439,7 @@ func foreignIn(pkg *types.Package) []string {
 // received are internal types that a user of the library reads and never writes: results, and what a store is asked. A store of
 // another module is built on engine.Log and engine.Rows, which are internal too.
 var received = strings.Fields(`codec.Unit filestore.Loss filestore.Salvaged portable.Counts portable.Exported portable.Header portable.Imported
-	portable.Position portable.Tally lexical.Analysis lexical.Dates lexical.Hit lexical.Stats lexical.TermCount lexical.Traits lexical.Weights triage.Tier`)
+	portable.Position portable.Tally lexical.Analysis lexical.Dates lexical.Hit lexical.Reading lexical.Stats lexical.TermCount lexical.Traits lexical.Typed lexical.Weights triage.Tier`)
 
 // TestInternalTypesHaveNames: what an exported declaration mentions has a name that other modules can write.
 func TestInternalTypesHaveNames(t *testing.T) {

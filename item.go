@@ -36,6 +36,7 @@ type assembling struct {
 	out    *Assembly
 	asked  []uint64 // for cuts: the terms of the question
 	terms  []string // of the question; nil: not read yet
+	words  []string // of the question, as they were typed
 
 	opened map[opened]bool // what an offered page pays for
 	clock  int             // tokens of the time of a turn

@@ -3,8 +3,10 @@ package ctxpage
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"iter"
 	"slices"
+	"strings"
 
 	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/internal/triage"
@@ -68,8 +70,12 @@ func (it *item) unasked() bool {
 	return it.cand.Lexical.Score <= 0 && !it.near() && !it.protected() && it.own == nil && it.cand.Provenance != store.HumanVerified
 }
 
-// judgeMatch says how well the context matches the question.
+// judgeMatch says how well the context matches the question. A word that no page has is not covered, even if it was read as
+// another: that may be wrong, so it makes a match weak and never good.
 func (a *assembling) judgeMatch() {
+	if read := a.readAs(); read != "" {
+		a.out.Degraded = strings.TrimPrefix(a.out.Degraded+"; "+read, "; ")
+	}
 	if !a.judges() {
 		return
 	}
@@ -77,11 +83,20 @@ func (a *assembling) judgeMatch() {
 	switch {
 	case a.out.Covered >= goodMatch:
 		a.out.Match = manifest.MatchGood
-	case a.out.Covered >= weakMatch || slices.ContainsFunc(a.placed, (*item).near):
+	case a.out.Covered >= weakMatch || slices.ContainsFunc(a.placed, (*item).near) || a.s.db.lexer.Covered(a.cands.Typed.Terms, a.evidence(), matchWithin) >= weakMatch:
 		a.out.Match = manifest.MatchWeak
 	default:
 		a.out.Match = manifest.MatchNone
 	}
+}
+
+// readAs says which words of the question no page has, and what they were read as.
+func (a *assembling) readAs() string {
+	var b strings.Builder
+	for _, r := range a.cands.Typed.Read {
+		fmt.Fprintf(&b, "; no page has %q, it was read as %q", r.Asked, r.As)
+	}
+	return strings.TrimPrefix(b.String(), "; ")
 }
 
 // evidence returns the texts of the context that can answer the question, best first, with what else finds them: all but

@@ -183,7 +183,8 @@ type Assembly struct {
 	Match manifest.Match `json:"match,omitempty"`
 	// Covered is the share of the question's words that pages of the context have, 0 to 1, without stop words.
 	Covered float64 `json:"covered"`
-	// Degraded says why relevance used words only although there is an embedder, or that pages have no vector yet.
+	// Degraded says why relevance used words only although there is an embedder, that pages have no vector yet, or which words
+	// of the question no page has, and what they were read as.
 	Degraded string `json:"degraded,omitempty"`
 	// Manifest is the leaf that was written.
 	Manifest *manifest.Record `json:"manifest"`

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/ctxpage/ctxpage/internal/lexical"
 	"github.com/ctxpage/ctxpage/internal/triage"
@@ -53,7 +54,8 @@ type Found struct {
 	Left []LeftOut `json:"left,omitempty"`
 	// Counts counts them by reason, sorted by reason. Of pages that a rule excludes it counts the nearest.
 	Counts []LeftCount `json:"counts,omitempty"`
-	// Degraded says why the search went by words alone, or did not see all pages, although there is an embedder.
+	// Degraded says why the search went by words alone, or did not see all pages, although there is an embedder, and which
+	// words of the question no page has, and what they were read as.
 	Degraded string `json:"degraded,omitempty"`
 }
 
@@ -194,10 +196,8 @@ func countServable(ranked []*item) (n int) {
 // scored with the statistics of the store, so they compare with stored pages.
 func (a *assembling) proposeHits(ctx context.Context) (err error) {
 	weights := lexical.DefaultWeights()
-	if a.terms == nil {
-		a.terms = a.s.db.lexer.Terms(a.q.Text)
-	}
-	q := store.CandidateQuery{Scopes: a.s.chain, Terms: a.terms, Floor: a.q.Floor, Now: a.now, Dates: lexical.DatesOf(a.q.Text), Weights: &weights, Filter: &a.q.Filter, Strict: true}
+	a.readQuestion()
+	q := store.CandidateQuery{Scopes: a.s.chain, Terms: a.terms, Words: a.words, Floor: a.q.Floor, Now: a.now, Dates: lexical.DatesOf(a.q.Text), Weights: &weights, Filter: &a.q.Filter, Strict: true}
 	if a.tx != nil {
 		q.Mask = a.tx.mask()
 	}
@@ -278,7 +278,7 @@ func (a *assembling) byStopWords(ctx context.Context, q store.CandidateQuery, it
 	if terms == nil {
 		return items, nil
 	}
-	q.Terms, q.K, q.Near, q.Recent, q.AsOf = nil, 0, nil, stopWordPages, a.cands.LSN
+	q.Terms, q.Words, q.K, q.Near, q.Recent, q.AsOf = nil, nil, 0, nil, stopWordPages, a.cands.LSN
 	newest, err := a.s.db.store.Candidates(ctx, q)
 	if err != nil {
 		return nil, err
@@ -370,7 +370,7 @@ func (a *assembling) hits(ctx context.Context) (Found, error) {
 	leaf := &manifest.Record{Type: manifest.TypeSearch, Trace: a.q.Trace, LSN: a.cands.LSN, ServeStale: a.q.ServeStale, Embedder: a.embedder, Note: a.note(), Filter: a.q.Filter.JSON()}
 	a.s.db.ask(leaf, a.q.Text)
 	best := a.bestLexical()
-	out := Found{Trace: a.q.Trace, Degraded: a.degraded()}
+	out := Found{Trace: a.q.Trace, Degraded: strings.Trim(a.degraded()+"; "+a.readAs(), "; ")}
 	if n := countServable(a.ranked); n > 0 {
 		out.Hits, leaf.Pages = make([]Hit, 0, n), make([]manifest.Page, 0, n)
 	}

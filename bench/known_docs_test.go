@@ -153,6 +153,98 @@ func TestKnownDocuments(t *testing.T) {
 	}
 }
 
+// wordings are ways to ask the same question; each says whether it changed it.
+var wordings = []struct {
+	name string
+	ask  func(words []string) string
+}{
+	{"as they are", func(w []string) string { return strings.Join(w, " ") }},
+	{"two letters of the longest word exchanged", func(w []string) string {
+		at := longest(w)
+		if n := len(w[at]) / 2; n > 1 && n+1 < len(w[at]) {
+			w[at] = w[at][:n] + w[at][n+1:n+2] + w[at][n:n+1] + w[at][n+2:]
+		}
+		return strings.Join(w, " ")
+	}},
+	{"a letter of the longest word left out", func(w []string) string {
+		at := longest(w)
+		if n := len(w[at]) / 2; n > 1 {
+			w[at] = w[at][:n] + w[at][n+1:]
+		}
+		return strings.Join(w, " ")
+	}},
+	{"a letter of each long word replaced", func(w []string) string {
+		for at := range w {
+			if n := len(w[at]) * 2 / 3; n > 4 {
+				w[at] = w[at][:n] + "e" + w[at][n+1:]
+			}
+		}
+		return strings.Join(w, " ")
+	}},
+	{"the longest word and its neighbour run together", func(w []string) string {
+		at := min(longest(w), len(w)-2)
+		w[at] = strings.ToLower(w[at] + w[at+1])
+		return strings.Join(slices.Delete(w, at+1, at+2), " ")
+	}},
+	{"the longest word written as two", func(w []string) string {
+		at := longest(w)
+		if n := len(w[at]) / 2; n > 2 {
+			w[at] = w[at][:n] + " " + w[at][n:]
+		}
+		return strings.Join(w, " ")
+	}},
+}
+
+// longest is the place of the longest word of letters.
+func longest(words []string) (at int) {
+	letters := func(w string) int {
+		if strings.Trim(strings.ToLower(w), "abcdefghijklmnopqrstuvwxyz") != "" {
+			return 0
+		}
+		return len(w)
+	}
+	for i, w := range words {
+		if letters(w) > letters(words[at]) {
+			at = i
+		}
+	}
+	return at
+}
+
+// TestKnownWordings asks for the documents of TestKnownDocuments in questions that are misspelt.
+func TestKnownWordings(t *testing.T) {
+	questions, _, texts, of := typeDocs(t)
+	asked := dbtest.Times(100, 200, 200)
+	worded(t, "Go's types", questions[:asked], texts, of, .6)
+	if dir := os.Getenv("KNOWN_MAN"); dir != "" {
+		questions, texts := manPages(t, dir)
+		worded(t, "manual pages", questions, texts, numbers(len(texts)), 0)
+	}
+}
+
+// worded asks the questions in all wordings of one database; none may find less than least.
+func worded(t *testing.T, name string, questions, texts []string, of []int, least float64) {
+	db, err := ctxpage.Open(filepath.Join(t.TempDir(), "known.ctx"), ctxpage.Options{})
+	require.NoError(t, err)
+	defer db.Close()
+	s := db.Scope("docs")
+	putDocuments(t, s, texts)
+	for _, w := range wordings {
+		sum, read := 0.0, 0
+		for i, q := range questions {
+			found, err := s.Search(context.Background(), w.ask(strings.Fields(q)), 10)
+			require.NoError(t, err)
+			if found.Degraded != "" {
+				read++
+			}
+			sum += gain(slices.IndexFunc(found.Hits, func(h ctxpage.Hit) bool { return h.Ref.ID == strconv.Itoa(of[i]) }))
+		}
+		got := sum / float64(len(questions))
+		t.Logf("%s, %s: nDCG@10 %.3f; words of %d questions of %d were read as others", name, w.name, got, read, len(questions))
+		require.Greater(t, got, least, w.name)
+	}
+}
+
 // documents gives nDCG@10 of Search. of tells which document answers a question; nil: that of its number.
 func documents(t *testing.T, name string, questions, texts []string, of []int) float64 {
 	if of == nil {

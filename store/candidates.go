@@ -10,6 +10,7 @@ import (
 type CandidateQuery struct {
 	Scopes  Scopes
 	Terms   []string
+	Words   []string      // the question as it was typed (lexical.Analyzer.Words), so that words no page has are read as others; nil: they are not
 	Dates   lexical.Dates // months and years that the question names
 	Kinds   []Kind        // empty: all
 	Floor   Provenance    // pages below it are excluded
@@ -70,5 +71,6 @@ type Candidates struct {
 	LSN      uint64
 	Hits     []Candidate
 	Stats    lexical.Stats // of the terms, as the index is now, when the query has a Mask: drafts are scored with it
+	Typed    lexical.Typed // how words of the query were read that no page has; zero: all were searched for as they are
 	Excluded []Excluded
 }

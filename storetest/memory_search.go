@@ -87,12 +87,18 @@ func (v view) candidates(q *store.CandidateQuery) (out store.Candidates, err err
 		}
 	}
 	slices.Sort(ask.Scopes)
-	if out.Stats, err = x.Stats(ask.Scopes, lexical.NoRows{}, q.Terms); err != nil {
-		return out, err
-	}
 	s := search{view: v, then: view{v.database, out.LSN}, q: q}
+	if q.Words != nil {
+		out.Typed.Words, ask.Typed = q.Words, &out.Typed
+	}
 	hits, err := x.Search(lexical.NoRows{}, s, ask)
 	if err != nil {
+		return out, err
+	}
+	if ask.Typed, out.Typed.Words = nil, nil; out.Typed.Terms != nil {
+		ask.Terms = out.Typed.Terms
+	}
+	if out.Stats, err = x.Stats(ask.Scopes, lexical.NoRows{}, ask.Terms); err != nil {
 		return out, err
 	}
 	out.Hits = s.hits(hits)

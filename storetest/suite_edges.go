@@ -6,6 +6,7 @@ import (
 	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ctxpage/ctxpage/internal/lexical"
 	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
@@ -26,6 +27,7 @@ var edges = []clause{
 	{"StatsAsOf", "the statistics of a question are those of now, whatever AsOf says", checkStatsAsOf},
 	{"MaskedCount", "what a rule keeps out is counted whatever the Mask says", checkMaskedCount},
 	{"NearestVia", "a page that is left out names in Via the ended page whose words were found; a superseded one is itself", checkNearestVia},
+	{"Typed", "a word that no page has is read as one that a page has which the question may see, and never by the words of other scopes", checkTyped},
 }
 
 func checkOneID(b *bench) {
@@ -209,6 +211,37 @@ func checkMaskedCount(b *bench) {
 	require.Equal(b, 1, b.leftOut(q, triage.Superseded).Count)
 	q.AsOf = 1
 	require.Equal(b, 1, b.leftOut(q, triage.Superseded).Count, "by what is so now")
+}
+
+func checkTyped(b *bench) {
+	b.put("law", "zebra stripes")
+	other := b.batch(b.fact("theirs", "porcupine"))
+	other.Scope = "acme/other"
+	b.commit(other)
+	draft := b.fact("draft", "marmalade")
+	draft.Artefact.Provenance = store.Scratch
+	b.commit(b.batch(draft))
+	ask := func(word string) (store.Candidates, store.CandidateQuery) {
+		q := b.ask(word)
+		q.Words, q.Floor = []string{word}, store.Tool
+		out, err := b.st.Candidates(b.ctx, q)
+		require.NoError(b, err)
+		return out, q
+	}
+	out, q := ask("zebar")
+	require.Equal(b, []lexical.Reading{{Asked: "zebar", As: "zebra"}}, out.Typed.Read)
+	require.Equal(b, []string{"zebra"}, out.Typed.Terms)
+	require.Equal(b, []string{"law"}, b.hits(q))
+	q.Mask = []store.Ref{{Scope: scope, ID: "other"}}
+	out, err := b.st.Candidates(b.ctx, q)
+	require.NoError(b, err)
+	require.Equal(b, []uint64{1}, out.Stats.DF, "drafts are scored by the terms that were searched for")
+	q.Words = nil
+	require.Empty(b, b.hits(q), "control")
+	for _, word := range []string{"porcupien", "marmalaed", "zebra"} {
+		out, _ = ask(word)
+		require.Zero(b, out.Typed, word)
+	}
 }
 
 func checkNearestVia(b *bench) {

@@ -38,7 +38,8 @@ type searchView struct {
 	Hits   []hitView   `json:"hits"`
 	Left   []leftView  `json:"left"`
 	Counts []countView `json:"left_counts"`
-	// Degraded says why the search went by words alone, or did not see all pages, although there is a model.
+	// Degraded says why the search went by words alone, or did not see all pages, although there is a model, and which words
+	// were read as others.
 	Degraded string `json:"degraded,omitempty"`
 }
 

@@ -215,8 +215,15 @@ func (s *Engine) search(v *corpus, q *store.CandidateQuery, out *store.Candidate
 			v.narrow.tx = tx
 			defer func() { v.narrow.tx = nil }()
 		}
-		if hits, err = s.index.Search(rows, v, lexical.Query{Scopes: v.chain, Terms: q.Terms, Dates: q.Dates, K: q.K, Weights: weights, Only: v.numbers()}); err != nil {
+		ask := lexical.Query{Scopes: v.chain, Terms: q.Terms, Dates: q.Dates, K: q.K, Weights: weights, Only: v.numbers()}
+		if q.Words != nil {
+			out.Typed.Words, ask.Typed = q.Words, &out.Typed
+		}
+		if hits, err = s.index.Search(rows, v, ask); err != nil {
 			return s.badIndex(err)
+		}
+		if out.Typed.Words = nil; out.Typed.Terms != nil {
+			q.Terms = out.Typed.Terms
 		}
 		s.nameSuperseded(hits, out)
 		if len(q.Mask) > 0 {

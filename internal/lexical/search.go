@@ -35,6 +35,9 @@ type Query struct {
 	// without its bit must be one that Corpus.Resolve refuses, so Only never changes the result. It
 	// makes a search for a few pages among many cheap.
 	Only []uint64
+	// Typed has the words of the question, and receives how they were read where no page has them; nil: they are searched
+	// for as they are.
+	Typed *Typed
 }
 
 // Hit is a live page with the parts of its score, which is their sum.
@@ -134,18 +137,24 @@ func newPlan(st Stats, commonPages uint64) plan {
 func (w *work) run(rows Rows, q Query) error {
 	scopes := distinct(q.Scopes)
 	total := w.x.cols.total(scopes)
-	terms, forms := q.Terms, []int(nil)
 	if w.weights.Turns && total.turns == 0 {
 		w.weights.Near1, w.weights.Near2, w.weights.Group = 0, 0, 0
 	}
 	if w.turns = w.weights.Turns && total.turns > 0; w.turns {
-		w.asking = w.x.cols.understand(scopes, total, q.Terms, q.Dates)
-		terms, forms = w.alsoForms(q.Terms)
 		w.k = max(w.k, w.x.stageDepth)
 	}
-	st, err := w.gather(rows, scopes, terms)
+	st, forms, err := w.ask(rows, scopes, total, q)
 	if err != nil {
 		return err
+	}
+	if q.Typed != nil && slices.Contains(st.DF[:len(q.Terms)], 0) {
+		if q, err = w.read(rows, scopes, q, st); err != nil {
+			return err
+		}
+		w.forget()
+		if st, forms, err = w.ask(rows, scopes, total, q); err != nil {
+			return err
+		}
 	}
 	w.prepare(st)
 	if err := w.addForms(st, len(q.Terms), forms); err != nil {
@@ -165,6 +174,17 @@ func (w *work) run(rows Rows, q Query) error {
 		w.rescore()
 	}
 	return nil
+}
+
+// ask understands a question, and finds the lists of its terms and of their irregular forms; forms has the term of each form.
+func (w *work) ask(rows Rows, scopes []uint32, total scopeStats, q Query) (st Stats, forms []int, err error) {
+	terms := q.Terms
+	if w.turns {
+		w.asking = w.x.cols.understand(scopes, total, q.Terms, q.Dates)
+		terms, forms = w.alsoForms(q.Terms)
+	}
+	st, err = w.gather(rows, scopes, terms)
+	return st, forms, err
 }
 
 // prepare makes the dense arrays long enough for this question.

@@ -57,6 +57,9 @@ func (t Teller) Context(ctx context.Context, leaf *manifest.Record) []string {
 	if leaf.Match != "" {
 		w.say("match: %s; its pages have %.0f %% of the question's words", leaf.Match, 100*leaf.Covered.Float())
 	}
+	if leaf.Note != "" {
+		w.say("note: %s", leaf.Note)
+	}
 	for i := range leaf.Pages {
 		p := &leaf.Pages[i]
 		why := ""

@@ -1,0 +1,128 @@
+package lexical
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestWordsAsTyped(t *testing.T) {
+	a := NewAnalyzer()
+	for query, want := range map[string][]string{
+		"Could you tell me the Refnud limit?":    {"", "refnud", "limit"},
+		"fetchAccount or file_name HTTP2":        {"", "", "", ""},
+		"data base-files. café REFUND":           {"data", "base", "", "files", "", "", "refund"},
+		"":                                       nil,
+		"  ?? ":                                  nil,
+		"wordsthatareverymuchlongerthanwordsare": {""},
+	} {
+		require.Equal(t, want, a.Words(query), query)
+	}
+}
+
+// vocabularies is an index of two scopes; the pages named in hidden may not be seen.
+func vocabularies(t *testing.T) (*Index, *world) {
+	a, c := NewAnalyzer(), newWorld()
+	x, err := Open(NoRows{})
+	require.NoError(t, err)
+	for i, text := range []string{
+		"a refund of orders within thirty days", "the file name of a database", "refunds need a receipt", "underlying trees and a hidden marmalade",
+		"strangers keep porcupines", "receipts address the receiver",
+	} {
+		d := Doc{Num: uint64(i + 1), Scope: 1, Analysis: a.Analyze(text)}
+		if i == 4 {
+			d.Scope = 2
+		}
+		c.add(d)
+		x.Add(d)
+	}
+	return x, c
+}
+
+func TestUnknownWordsAreReadAsKnownOnes(t *testing.T) {
+	a := NewAnalyzer()
+	x, c := vocabularies(t)
+	ask := func(query string) (typed Typed, nums []uint64) {
+		typed.Words = a.Words(query)
+		hits, err := x.Search(NoRows{}, c, Query{Scopes: []uint32{1}, Terms: a.Terms(query), K: 10, Typed: &typed})
+		require.NoError(t, err)
+		for _, h := range hits {
+			nums = append(nums, h.Num)
+		}
+		return typed, nums
+	}
+	for query, want := range map[string]Reading{
+		"refnud":         {"refnud", "refund"}, // exchanged
+		"refud":          {"refud", "refund"},  // left out
+		"refunnd":        {"refunnd", "refund"},
+		"rewund":         {"rewund", "refund"},
+		"datbases":       {"datbases", "databases"}, // found by its stem
+		"filename":       {"filename", "file name"},
+		"data base":      {"data base", "database"},
+		"under lying":    {"under lying", "underlying"},
+		"recieptt":       {},                     // two edits
+		"reciept":        {"reciept", "receipt"}, // a common slip, and so a common word
+		"efund":          {},                     // the first letter is right
+		"ref":            {},                     // too short
+		"refund5":        {},                     // a number
+		"orders":         {},                     // known
+		"porcupine":      {},                     // of another scope
+		"porcupinne":     {},                     //
+		"underlyingtree": {"underlyingtree", "underlying tree"},
+	} {
+		typed, nums := ask(query)
+		if want == (Reading{}) {
+			require.Empty(t, typed.Read, query)
+			require.Nil(t, typed.Terms, query)
+			continue
+		}
+		require.Equal(t, []Reading{want}, typed.Read, query)
+		require.NotEmpty(t, nums, query)
+	}
+	typed, _ := ask("marmalde")
+	require.Equal(t, []Reading{{"marmalde", "marmalade"}}, typed.Read, "control")
+	c.hidden[4] = true
+	typed, nums := ask("marmalde")
+	require.Empty(t, typed.Read, "only a page that the question may not see has it")
+	require.Empty(t, nums)
+
+	_, first := ask("refund orders")
+	_, second := ask("refnud odrers")
+	require.Equal(t, first, second)
+}
+
+// TestReadingsDoNotDependOnSegments reads the same words from memory and from rows.
+func TestReadingsDoNotDependOnSegments(t *testing.T) {
+	a, store, c := NewAnalyzer(), memStore{}, newWorld()
+	layered, plain := store.open(t), memStore{}.open(t)
+	for i, text := range []string{"refund of orders", "refuse and orders", "a refit of the harbour", "harbours and refunds", "the harbor master"} {
+		d := Doc{Num: uint64(i + 1), Scope: 1, Analysis: a.Analyze(text)}
+		c.add(d)
+		plain.Add(d)
+		layered.Add(d)
+		store.checkpoint(t, layered, i%2 == 0)
+	}
+	for _, query := range []string{"refnud", "refut", "harbuor", "harbourmaster", "refitx orderss"} {
+		var got [2]Typed
+		terms := a.Terms(query)
+		for i, x := range []*Index{plain, layered} {
+			got[i].Words = a.Words(query)
+			store.search(t, x, c, Query{Scopes: []uint32{1}, Terms: terms, K: 10, Typed: &got[i]})
+		}
+		require.NotEmpty(t, got[0].Read, query)
+		require.Equal(t, got[0], got[1], query)
+	}
+}
+
+func TestEdits(t *testing.T) {
+	words := map[string]int{}
+	for _, g := range edits("abbc") {
+		words[g.word]++
+		require.Equal(t, byte('a'), g.word[0])
+		require.NotEqual(t, "abbc", g.word)
+	}
+	for _, w := range []string{"abc", "abb", "abcb", "abbcd", "axbbc", "axbc", "abbx"} {
+		require.Positive(t, words[w], w)
+	}
+	require.Zero(t, words["acbb"], "two edits")
+}
