@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/ctxpage/ctxpage"
@@ -22,7 +23,7 @@ var pageCalls = []call{
 	unary("put", Agent, "Write pages, all or none. A host vouches for them. An agent's write passes the gate or returns the error held.", put),
 	unary("delete", Agent, "Mark pages of the scope as deleted; their versions stay. An agent's delete must pass the gate.", remove),
 	unary("get", Agent, "Read one page in full. If its source changed, it is fetched again first.", get),
-	unary("list", Agent, "The scope's own pages by id, without text.", list),
+	unary("list", Agent, "The scope's own pages by id, without text unless full is set.", list),
 	unary("versions", Agent, "The versions of a page, newest first, without text.", versions),
 	unary("search", Agent, "Pages that match words, best first.", search),
 	unary("refresh", Host, "Probe the sources of the scope and fetch what changed.", refresh),
@@ -200,6 +201,7 @@ type listIn struct {
 	Limit  int          `json:"limit,omitempty" jsonschema:"at most 1000; default 100"`
 	Filter *view.Filter `json:"filter,omitempty"`
 	Newest bool         `json:"newest,omitempty" jsonschema:"latest first, in place of by id"`
+	Full   bool         `json:"full,omitempty" jsonschema:"each page in full, as get returns it"`
 }
 
 type listOut struct {
@@ -232,7 +234,26 @@ func list(ctx context.Context, r *request, in listIn) (listOut, error) {
 		opts = append(opts, ctxpage.NewestFirst())
 	}
 	all, err := loop.Collect(r.s.Artefacts(ctx, in.Prefix, opts...))
+	if err == nil && in.Full {
+		all, err = r.inFull(ctx, all)
+	}
 	return listOut{pagesOf(all), next}, err
+}
+
+// inFull reads each page, and leaves out those that were deleted since they were listed.
+func (r *request) inFull(ctx context.Context, listed []*ctxpage.Version) ([]*ctxpage.Version, error) {
+	all := listed[:0]
+	for _, v := range listed {
+		v, err := r.s.Get(ctx, v.ID)
+		if errors.Is(err, store.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, v)
+	}
+	return all, nil
 }
 
 type versionsIn struct {

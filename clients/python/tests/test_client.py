@@ -88,6 +88,11 @@ def test_pages(db: ctxpage.Database) -> None:
         memory.put("half", "\ud800")
     with pytest.raises(ctxpage.CtxpageError, match="control"):
         db.scope("acme\r\nCtxpage-Role: operator")
+    assert [p.get("text") for p in memory.list("n/", full=True, limit=3)] == ["number 0", "number 1", "number 2"]
+    names = {"bob/eve": "bob%2Feve", "..": "%2E%2E", "größe 1": "größe 1", " x ": "%20x%20", "a\u200bb": "a%E2%80%8Bb", "a\uff0fb": "a%EF%BC%8Fb", "50%": "50%25", "💥": "💥"}
+    assert {n: memory.below(n).name for n in names} == {n: "acme/" + e for n, e in names.items()}
+    memory.below("bob/eve").put("own", "of one user")
+    assert memory.find("own") is None and db.scope("acme/bob").find("own") is None
     uni = db.scope("acme/größe")
     uni.put("x", "of a scope with letters")
     assert uni.get("x")["scope"] == "acme/größe"

@@ -11,9 +11,9 @@ from . import types as t
 from ._http import headers
 from ._ids import new_batch
 from ._server import Server
-from ._shared import Assembly, Provider, given, id_of, trace_of, turn_of, write_of
+from ._shared import Assembly, Provider, escape, given, id_of, trace_of, turn_of, write_of
 from ._transport import AsyncTransport
-from .errors import Conflict, NotFound
+from .errors import Conflict, Held, Invalid, NotFound, OutcomeUnknown, StaleContext, TxnDone
 
 
 async def aopen(
@@ -112,11 +112,18 @@ class AsyncScope(_Handle):
         except NotFound:
             return None
 
-    async def list(self, prefix: str | None = None, *, filter: t.Filter | None = None, newest: bool | None = None, limit: int | None = None) -> AsyncIterator[t.Page]:
-        """The scope's own pages, without text: by id, or the newest first."""
+    def below(self, *names: str) -> AsyncScope:
+        """The handle of a scope below this one. Names are escaped: a user called bob/eve is not inside bob."""
+        name = "/".join([self.name, *(escape(n) for n in names)])
+        return AsyncScope(self._transport, name, self.actor, self.role)
+
+    async def list(
+        self, prefix: str | None = None, *, filter: t.Filter | None = None, newest: bool | None = None, full: bool | None = None, limit: int | None = None
+    ) -> AsyncIterator[t.Page]:
+        """The scope's own pages: by id, or the newest first. They have no text unless full is set."""
         cursor: str | None = None
         while True:
-            part = cast(t.PageList, await self.call("list", prefix=prefix, filter=filter, newest=newest, cursor=cursor, limit=min(limit or 1000, 1000)))
+            part = cast(t.PageList, await self.call("list", prefix=prefix, filter=filter, newest=newest, full=full, cursor=cursor, limit=min(limit or 1000, 1000)))
             for page in part["items"]:
                 yield page
             cursor = part.get("next")
@@ -213,7 +220,6 @@ class AsyncTransaction:
         self.done = False
         self._writes: list[t.Write] = []
         self._deletes: list[str] = []
-        self._sent = 0
 
     def put(self, id: str, text: str = "", **fields: Any) -> None:
         """Adds a page."""
@@ -223,40 +229,89 @@ class AsyncTransaction:
         """Adds deletes."""
         self._deletes.extend(ids)
 
+    async def _call(self, name: str, /, **arguments: Any) -> Any:
+        """A call within the open transaction."""
+        try:
+            return await self.scope.call(name, **arguments)
+        except NotFound as e:
+            if "no open transaction" not in e.message:
+                raise
+            self.done = True
+            raise TxnDone(
+                f"the server no longer has the transaction {self.batch}, and nothing of it was written: it ended, or the lease was over",
+                code="transaction_lost", hint="assemble again and begin another", batch=self.batch,
+            ) from None  # fmt: skip
+
     async def _open(self) -> str:
+        """Opens the transaction at the server, and sends the writes that wait."""
+        if self.done:
+            raise TxnDone(f"the transaction {self.batch} has ended", hint="begin another", batch=self.batch)
         if self.trace is None:
             begun = await self.scope.call("begin", trace=self._of, batch=self.batch, on_stale=self._on_stale)
             self.trace = str(begun["trace"])
-        new, self._sent = self._writes[self._sent :], len(self._writes)
-        if new:
-            await self.scope.call("put", writes=new, trace=self.trace)
+        if self._writes:
+            await self._call("put", writes=self._writes, trace=self.trace)
+            self._writes = []
+        if self._deletes:
+            await self._call("delete", ids=self._deletes, trace=self.trace)
+            self._deletes = []
         return self.trace
 
     async def get(self, id: str) -> t.Page:
-        """Reads a page, the transaction's own writes first."""
-        return cast(t.Page, await self.scope.call("get", id=id, trace=await self._open()))
+        """Reads a page, the transaction's own writes first. The commit conflicts if it was changed, or made, meanwhile."""
+        return cast(t.Page, await self._call("get", id=id, trace=await self._open()))
 
     async def assemble(self, query: str, budget: int | None = None, *, messages: Provider | None = None, **settings: Any) -> Assembly:
         """The context for a question, with the drafts of the transaction."""
-        result = await self.scope.call("assemble", query=query, budget=budget, messages=messages, txn=await self._open(), **settings)
+        result = await self._call("assemble", query=query, budget=budget, messages=messages, txn=await self._open(), **settings)
         return Assembly(cast(t.AssembleResult, result), messages)
 
     async def commit(self, confidence: float | None = None, by: str | None = None, note: str | None = None) -> t.Written:
-        """Commits through the gate. A verdict is the host's: confidence and who judged. Without one the evaluator judges, else the writes are held."""
+        """Commits through the gate. A verdict is the host's: confidence and who judged. Without one the evaluator judges, else the writes are held.
+
+        If the server ended, a transaction that has read raises TxnDone of the code transaction_lost: nothing of it was written.
+        """
         verdict = None if confidence is None else given({"confidence": confidence, "by": by or "", "note": note})
-        if self.trace is not None:
-            new, self._sent = self._writes[self._sent :], len(self._writes)
-            try:
-                out = await self.scope.call("commit", trace=self.trace, writes=new or None, deletes=self._deletes or None, verdict=verdict)
-            except Conflict:
-                self.done = True
-                raise
-        else:
-            out = await self.scope.call(
-                "commit", trace=self._of, writes=self._writes or None, deletes=self._deletes or None, verdict=verdict, batch=self.batch, on_stale=self._on_stale
-            )
+        try:
+            if self.trace is not None:
+                out = await self._commit_open(await self._open(), verdict)
+            else:
+                out = await self.scope.call(
+                    "commit", trace=self._of, writes=self._writes or None, deletes=self._deletes or None, verdict=verdict, batch=self.batch, on_stale=self._on_stale
+                )
+        except (Conflict, Held, StaleContext, TxnDone):
+            self.done = True
+            raise
         self.done = True
         return cast(t.Written, out)
+
+    async def _commit_open(self, trace: str, verdict: Any) -> Any:
+        """Commits at the server. If the answer is lost, it asks again: the transaction is open still, or has ended, or its server has."""
+        lost = 0
+        while True:
+            try:
+                return await self._call("commit", trace=trace, verdict=verdict)
+            except OutcomeUnknown:
+                lost += 1
+                if lost == 20:
+                    raise
+            except (Invalid, TxnDone) as e:
+                if not lost and "no open transaction" not in e.message:
+                    raise
+                return await self._outcome(trace)
+
+    async def _outcome(self, trace: str) -> Any:
+        """Reads in the audit how the transaction ended."""
+        try:
+            leaves = (await self.scope.manifest(trace))["leaves"]
+        except NotFound:
+            leaves = []
+        for leaf in leaves:
+            if leaf.get("batch") == self.batch and leaf["type"] == "held":
+                raise Held(f"the gate held the batch {self.batch}", batch=self.batch, trace=trace, reason=leaf.get("reason", ""))
+            if leaf.get("batch") == self.batch and leaf["type"] == "commit":
+                return {"status": "committed", "refs": [w["ref"] for w in leaf.get("writes", [])], "batch": self.batch, "trace": leaf["trace"]}
+        raise TxnDone(f"the transaction {self.batch} is lost with its server, and nothing of it was written", code="transaction_lost", hint="begin another", batch=self.batch)
 
     async def rollback(self) -> None:
         """Drops the writes. After commit it does nothing."""
@@ -266,7 +321,7 @@ class AsyncTransaction:
         if self.trace is not None:
             try:
                 await self.scope.call("rollback", trace=self.trace)
-            except NotFound:  # it has ended
+            except (NotFound, OutcomeUnknown):  # a server that ended has rolled it back
                 pass
 
     async def __aenter__(self) -> AsyncTransaction:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Mapping
 from typing import Any, Literal, cast
 
@@ -64,6 +66,26 @@ class Assembly:
 
     def __repr__(self) -> str:
         return f"<Assembly {self.trace} {self.tokens} tokens, {len(self.blocks)} blocks>"
+
+
+_SLASHES = frozenset("/\\%\u0337\u0338\u1735\u2041\u2044\u2215\u2216\u2571\u2572\u27cb\u27cd\u29f5\u29f8\u29f9\u2cc6\u2f03\u3033\u3035\u30ce\u31d2\u31d3\u4e3f\u4e36\U0001d23a\U0001f67c")
+_UNSEEN = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
+
+
+def escape(name: str) -> str:
+    """A name as a part of a scope's name, as ScopeOf of Go writes it: what could end it, hide in it or pass for a slash is %XX."""
+
+    def breaks(c: str) -> bool:
+        if c in _SLASHES or c != " " and unicodedata.category(c)[0] in "CZ" or _UNSEEN.match(c):
+            return True
+        return c > "~" and any(n in _SLASHES or n in ". " for n in unicodedata.normalize("NFKC", c))
+
+    dots = not name.strip(".")
+    out: list[str] = []
+    for i, c in enumerate(name):
+        blank = c == " " and i in (0, len(name) - 1)
+        out += (f"%{b:02X}" for b in c.encode("utf-8", "surrogatepass")) if dots or blank or breaks(c) else c
+    return "".join(out)
 
 
 def given(arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ _MAX_IDLE = 8  # connections that are kept
 
 
 def _repeatable(name: str, args: dict[str, Any]) -> bool:
-    return name in REPEATABLE or "batch" in args
+    return name in REPEATABLE or "batch" in args or name in ("put", "delete") and "trace" in args  # drafts of an open transaction
 
 
 def _again(e: Exception, repeatable: bool) -> bool:

@@ -1,6 +1,6 @@
 """The objects that calls take and return. Written by scripts/make_types.py from the schemas of the server; do not edit.
 
-sha256 of the schema: 23e517f4273aafa808455258be91aa9d4f046485bda1788f4b9f9c058449d5cd
+sha256 of the schema: 66d8d24ce3ac21bd3d9757bf60973ab352c8d706c6dd11435d7e5a5d29309dc5
 """
 
 from __future__ import annotations

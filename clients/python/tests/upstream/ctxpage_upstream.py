@@ -1,6 +1,6 @@
 """A pytest plugin: upstream's own tests run on the classes of ctxpage.adapters.
 
-CTXPAGE_UPSTREAM names the suite: anthropic, openai-agents, store or strands. Each database is in a temporary folder.
+CTXPAGE_UPSTREAM names the suite: anthropic, openai-agents, store, strands or strands-memory. Each database is in a temporary folder.
 """
 
 from __future__ import annotations
@@ -189,3 +189,19 @@ elif SUITE == "strands":
                 super().__init__(scope())
 
         upstream.MockedSessionRepository = MockedSessionRepository
+
+elif SUITE == "strands-memory":
+    import strands.vended_memory_stores
+    import strands.vended_memory_stores.test_memory_store as vended
+
+    from ctxpage.adapters.strands import CtxpageMemoryStore
+
+    _places: dict[str, ctxpage.Scope] = {}
+
+    class TestMemoryStore(CtxpageMemoryStore):
+        __test__ = False
+
+        def __init__(self, *, path: str | None = None, **config: Any) -> None:
+            super().__init__(_places.setdefault(path, scope()) if path else scope(), **config)
+
+    vended.TestMemoryStore = TestMemoryStore  # type: ignore[misc, assignment]

@@ -146,9 +146,8 @@ class CtxpageStore(BaseStore):
         for key in op.filter or {}:
             if not _KEY.fullmatch(key):
                 raise ValueError(f"Invalid filter key: {key!r}: expected letters, digits, _, - and .")
-        for id in self._pages.ids(_under(op.namespace_prefix)):
-            doc = self._pages.get(id)
-            if doc is None or self._expired(doc) or not all(_matches(_at_path(doc["value"], k), want) for k, want in (op.filter or {}).items()):
+        for id, doc in self._pages.values(_under(op.namespace_prefix)):
+            if self._expired(doc) or not all(_matches(_at_path(doc["value"], k), want) for k, want in (op.filter or {}).items()):
                 continue
             score = max((_cosine(query, v) for v in doc["vectors"].values()), default=None) if query else None
             found.append((score, id, doc))

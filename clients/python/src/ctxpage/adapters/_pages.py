@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
-from typing import Any
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from .. import types as t
-from .._sync import Scope
+from .._sync import Scope, Transaction
+from ..errors import Conflict, CtxpageError, NotFound, Unavailable
 
+T = TypeVar("T")
 _MAX_SEGMENT = 100
 ITEM = "item"
 
@@ -65,6 +69,26 @@ class Pages:
         page = self.scope.find(self.prefix + id)
         return None if page is None else value_of(page)
 
+    def values(self, under: str = "", filter: t.Filter | None = None) -> Iterator[tuple[str, Any]]:
+        """The documents whose ids begin with a text, in order."""
+        for page in self.scope.list(self.prefix + under, filter=filter, full=True):
+            yield page["id"].removeprefix(self.prefix), value_of(page)
+
+    def read(self, tx: Transaction, id: str) -> Any:
+        """get in a transaction: its commit fails if the document was changed, made or deleted meanwhile."""
+        try:
+            return value_of(tx.get(self.prefix + id))
+        except NotFound:
+            return None
+
+    def add(self, tx: Transaction, id: str, value: Any, text: str = "", **fields: Any) -> None:
+        """put in a transaction."""
+        tx.put(**self.write(id, value, text, **fields))  # type: ignore[misc]
+
+    def remove(self, tx: Transaction, *ids: str) -> None:
+        """delete in a transaction."""
+        tx.delete(*(self.prefix + i for i in ids))
+
     def ids(self, under: str = "") -> list[str]:
         """Ids that begin with a text, in order."""
         return [p["id"].removeprefix(self.prefix) for p in self.scope.list(self.prefix + under)]
@@ -73,3 +97,18 @@ class Pages:
         names = [self.prefix + i for i in ids]
         for at in range(0, len(names), 500):
             self.scope.delete(*names[at : at + 500])
+
+
+def transact(scope: Scope, by: str, work: Callable[[Transaction], T]) -> T:
+    """Commits what work reads and writes in a transaction. It runs again if what it read was changed meanwhile, or if the server ended."""
+    for left in range(50, -1, -1):
+        with scope.transaction() as tx:
+            try:
+                result = work(tx)
+                tx.commit(1.0, by)
+                return result
+            except CtxpageError as e:
+                if not left or not (isinstance(e, (Conflict, Unavailable)) or e.code == "transaction_lost"):
+                    raise
+        time.sleep(random.random() * 0.02)
+    raise AssertionError("unreachable")

@@ -64,8 +64,8 @@ class CtxpageSaver(BaseCheckpointSaver[str]):
             if blob is not None and blob[0] != "empty":
                 values[channel] = self._unpack(blob)
         checkpoint["channel_values"] = values
-        writes = [self._writes.get(i) for i in self._writes.ids(self._under(thread, ns) + segment(id) + "/")]
-        writes = sorted((w for w in writes if w is not None), key=lambda w: (w["path"], w["task"], w["index"]))
+        writes = [w for _, w in self._writes.values(self._under(thread, ns) + segment(id) + "/")]
+        writes.sort(key=lambda w: (w["path"], w["task"], w["index"]))
         parent = doc.get("parent")
         return CheckpointTuple(
             config=config or _config(thread, ns, id),

@@ -8,18 +8,22 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+import hashlib
+import re
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from strands.memory.types import MemoryEntry
+from strands.memory.types import MemoryEntry, MemoryStore, SearchOptions
 from strands.session.session_repository import SessionRepository
 from strands.types.exceptions import SessionException
 from strands.types.session import Session, SessionAgent, SessionMessage
 
 from .._ids import new_batch
 from .._sync import Scope
-from ._pages import Pages, segment, words
+from ._pages import ITEM, Pages, parts, segment, value_of, words
 
 if TYPE_CHECKING:
+    from strands.memory.extraction.types import ExtractionConfig
     from strands.multiagent import MultiAgentBase
 
 
@@ -96,9 +100,8 @@ class CtxpageSessionRepository(SessionRepository):
         self._put_message(id, session_message)
 
     def list_messages(self, session_id: str, agent_id: str, limit: int | None = None, offset: int = 0, **kwargs: Any) -> list[SessionMessage]:
-        ids = self._messages.ids(self._agent(session_id, agent_id) + "/")
-        docs = [self._messages.get(i) for i in ids[offset : None if limit is None else offset + limit]]
-        return [SessionMessage.from_dict(d) for d in docs if d is not None]
+        docs = self._messages.values(self._agent(session_id, agent_id) + "/")
+        return [SessionMessage.from_dict(d) for _, d in islice(docs, offset, None if limit is None else offset + limit)]
 
     def create_multi_agent(self, session_id: str, multi_agent: MultiAgentBase, **kwargs: Any) -> None:
         self._session_there(session_id)
@@ -116,18 +119,54 @@ class CtxpageSessionRepository(SessionRepository):
         self._multi.put(self._multi.write(id, multi_agent.serialize_state()))
 
 
-class CtxpageMemoryStore:
-    """A memory store: what is added is a page, found by its words. A gated scope holds what a model adds for review."""
+class Added(NamedTuple):
+    """The id of what was added, or of what has the same text."""
 
-    def __init__(self, scope: Scope, *, name: str = "ctxpage", description: str | None = None, max_search_results: int = 5, writable: bool = True) -> None:
+    id: str
+
+
+class CtxpageMemoryStore(MemoryStore):
+    """A memory store: what is added is a fact, found by its words. Over a gated scope it is held for review, and add raises Held.
+
+    A search also finds what the scope and those above it have from others. The same text is added once.
+    """
+
+    def __init__(
+        self, scope: Scope, *, name: str = "ctxpage", description: str | None = None, max_search_results: int | None = 5, writable: bool = True,
+        extraction: ExtractionConfig | bool | None = None,
+    ) -> None:  # fmt: skip
+        if not name.strip():
+            raise ValueError("CtxpageMemoryStore: name must not be empty")
+        self._limit(max_search_results)
         self.scope, self.name, self.description = scope, name, description
-        self.max_search_results, self.writable, self.extraction = max_search_results, writable, None
+        self.max_search_results, self.writable, self.extraction = max_search_results, writable, extraction
 
-    async def search(self, query: str, options: Any = None) -> list[MemoryEntry]:
-        limit = (options or {}).get("max_search_results") or self.max_search_results
-        found = await asyncio.to_thread(self.scope.search, query, limit=limit)
-        return [MemoryEntry(content=h["text"], metadata={"ref": h["ref"], "score": h["score"]}) for h in found["hits"]]
+    def _limit(self, limit: int | None) -> int | None:
+        if limit is not None and limit < 1:
+            raise ValueError(f"CtxpageMemoryStore: max_search_results must be at least 1, got {limit}")
+        return limit
 
-    async def add(self, content: str, metadata: dict[str, Any] | None = None) -> None:
-        meta = {k: str(v) for k, v in (metadata or {}).items()} or None
-        await asyncio.to_thread(self.scope.put, f"memory/{new_batch()}", content, meta=meta)
+    async def search(self, query: str, options: SearchOptions | None = None) -> list[MemoryEntry]:
+        limit = self._limit((options or {}).get("max_search_results")) or self.max_search_results
+        return await asyncio.to_thread(self._search, query, limit) if re.search(r"\w", query) else []
+
+    def _search(self, query: str, limit: int | None) -> list[MemoryEntry]:
+        found: list[MemoryEntry] = []
+        for hit in self.scope.search(query, limit=limit)["hits"]:
+            page = self.scope.get(ref=hit["ref"])
+            own = value_of(page)["metadata"] if page["id"].startswith("memory/") and any(p["type"] == ITEM for p in page.get("parts", [])) else {}
+            found.append(MemoryEntry(content=hit["text"], metadata={**own, "ref": hit["ref"], "score": hit["score"]}))
+        return found
+
+    async def add(self, content: str, metadata: dict[str, Any] | None = None) -> Added:
+        if not self.writable:
+            raise ValueError("CtxpageMemoryStore: store is not writable; make it with writable=True")
+        if not content.strip():
+            raise ValueError("CtxpageMemoryStore: content must not be empty")
+        return await asyncio.to_thread(self._add, content.strip(), metadata or {})
+
+    def _add(self, content: str, metadata: dict[str, Any]) -> Added:
+        id = "memory/" + hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()
+        if self.scope.find(id) is None:
+            self.scope.put(id, parts=parts({"metadata": metadata}, content), batch=new_batch())
+        return Added(id)
