@@ -12,6 +12,7 @@ import sys
 import threading
 from pathlib import Path
 
+import pytest
 from conftest import alive, owner
 
 import ctxpage
@@ -100,6 +101,71 @@ def test_killed_asyncio(path: str) -> None:
             assert [i for i in done if stored.get(i) != 1] == [] and len(done) > 20
 
     asyncio.run(main())
+
+
+def test_killed_transactions(path: str) -> None:
+    """Transactions that read what they write, of two threads, while the server is killed: each is committed once, or is lost as a whole."""
+    from ctxpage.adapters._pages import Pages, transact
+
+    rng = random.Random(5)
+    failed: list[BaseException] = []
+    with ctxpage.open(path) as db:
+        scope = db.scope("acme")
+        pages = Pages(scope, "count/")
+        done = threading.Semaphore(0)
+
+        def count(n: int) -> None:
+            def add(tx: ctxpage.Transaction) -> None:
+                number = (pages.read(tx, "n") or 0) + 1
+                pages.add(tx, "n", number)
+                pages.add(tx, f"by/{number:05}", [n, i])
+
+            try:
+                for i in range(60):
+                    transact(scope, "test", add)
+                    done.release()
+            except BaseException as e:
+                failed.append(e)
+                done.release(1000)
+
+        threads = [threading.Thread(target=count, args=(n,)) for n in range(2)]
+        for t in threads:
+            t.start()
+        for _ in range(15):
+            for _ in range(rng.randrange(3, 8)):  # somewhere in the middle of the next one
+                done.acquire()
+            pid = owner(path)
+            if pid:
+                os.kill(pid, signal.SIGKILL)
+        for t in threads:
+            t.join()
+        assert not failed, failed[0]
+        assert pages.get("n") == 120
+        assert sorted(v for _, v in pages.values("by/")) == [[n, i] for n in range(2) for i in range(60)], "lost, or twice"
+
+
+def test_lost_transaction(path: str) -> None:
+    """A transaction that has read ends with its server, and says so. Its end, or its rollback, raises nothing else."""
+    with ctxpage.open(path) as db:
+        memory = db.scope("acme")
+        memory.put("a", "one")
+        with memory.transaction() as tx:
+            tx.get("a")
+            tx.put("b", "two")
+            os.kill(owner(path), signal.SIGKILL)
+            with pytest.raises(ctxpage.TxnDone) as lost:
+                tx.commit(0.9, "checker")
+            assert lost.value.code == "transaction_lost" and memory.find("b") is None
+            with pytest.raises(ctxpage.TxnDone):
+                tx.get("a")
+        with memory.transaction() as tx:
+            tx.get("a")
+            os.kill(owner(path), signal.SIGKILL)
+        with memory.transaction() as tx:
+            tx.get("a")
+            tx.delete("a")
+            with pytest.raises(ctxpage.NotFound, match="a"):
+                tx.get("a")
 
 
 def test_sixteen_processes(path: str) -> None:

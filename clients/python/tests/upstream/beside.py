@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import sys
 import tempfile
@@ -10,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import ctxpage
 
-OPERATIONS = int(__import__("os").environ.get("CTXPAGE_OPERATIONS", "10000"))
+OPERATIONS = int(os.environ.get("CTXPAGE_OPERATIONS") or 10_000)
 SEED = 20261128
 
 
