@@ -163,7 +163,7 @@ func TestTopLevel(t *testing.T) {
 	for _, name := range strings.Fields("go.mod go.sum db.go page.go pagetable.go lru.go txn.go README.md") {
 		require.FileExists(t, name)
 	}
-	for _, name := range strings.Fields("wal manifest cmd bench") {
+	for _, name := range strings.Fields("wal manifest cmd bench adapters") {
 		require.DirExists(t, name)
 	}
 }
