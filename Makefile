@@ -1,5 +1,5 @@
 # `make` prints its targets.
-.PHONY: help test race nightly nightly-processes nightly-pg check fuzz crash torture failover soak-clients kills golden bench bench-compare walk demo
+.PHONY: help test race nightly nightly-processes nightly-pg check fuzz crash torture failover soak-clients kills golden freeze bench bench-compare walk demo
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 test: ## all tests, in shuffled order (≤ 60 s on 2 cores)
@@ -32,6 +32,12 @@ kills: ## 2,000 owners killed under four writers (20 minutes)
 golden: ## rewrite golden files; then read the diff
 	go test ./wal ./render -update
 	go test ./internal/dbctl -run TestFrozen -update
+freeze: ## VERSION=v0.1.0: keep the golden databases and the protocol of this revision, before it is tagged; every later revision is tested with them
+	@case "$(VERSION)" in v[0-9]*.[0-9]*.[0-9]*) ;; *) echo "usage: make freeze VERSION=v0.1.0"; exit 2;; esac
+	@test ! -e internal/filestore/testdata/released/$(VERSION) || { echo "$(VERSION) is frozen already"; exit 1; }
+	mkdir -p internal/filestore/testdata/released serve/testdata/released
+	cp -r internal/filestore/testdata/golden internal/filestore/testdata/released/$(VERSION)
+	cp serve/testdata/schema.json serve/testdata/released/$(VERSION).json
 bench: ## all benchmarks, short
 	go test -run '^$$' -bench . -benchtime 300ms ./bench
 bench-compare: ## REF=<commit>: the benchmarks of REF and of this tree, interleaved, through benchstat

@@ -160,10 +160,10 @@ func words(seed, n int) string {
 
 // These names stand at the top level of the repository. They are promised: other files may stand beside them.
 func TestTopLevel(t *testing.T) {
-	for _, name := range strings.Fields("go.mod go.sum db.go page.go pagetable.go lru.go txn.go README.md") {
+	for _, name := range strings.Fields("go.mod go.sum db.go page.go pagetable.go lru.go txn.go README.md SECURITY.md CONTRIBUTING.md .github/workflows/release.yml") {
 		require.FileExists(t, name)
 	}
-	for _, name := range strings.Fields("wal manifest cmd bench adapters") {
+	for _, name := range strings.Fields("wal manifest cmd bench adapters tools") {
 		require.DirExists(t, name)
 	}
 }

@@ -56,7 +56,7 @@ func (c *completionCmd) Run(a *app) error {
 		if len(given) > 0 && given[0] == "--" {
 			given = given[1:]
 		}
-		for _, w := range candidates(a.tool.model().Node, given) {
+		for _, w := range candidates(a.tool.Model().Node, given) {
 			fmt.Fprintln(a.out, w)
 		}
 		return nil

@@ -29,7 +29,7 @@ func (t Tool) helpArgs(args []string) ([]string, error) {
 			words = append(words, w)
 		}
 	}
-	node := t.model().Node
+	node := t.Model().Node
 	for i, w := range words {
 		next := child(node, w)
 		if next == nil {
@@ -48,7 +48,8 @@ func child(n *kong.Node, name string) *kong.Node {
 	return n.Children[i]
 }
 
-func (t Tool) model() *kong.Application {
+// Model returns the verbs with their flags and help: for completions, and for the manual of a release.
+func (t Tool) Model() *kong.Application {
 	m := kong.Must(t.grammar(), durations, kong.Name("dbctl")).Model
 	describe(m.Node, "")
 	return m
@@ -96,9 +97,18 @@ func (v buildView) print(w io.Writer) {
 	fmt.Fprintf(w, "dbctl %s (commit %s; %s, %s)\n", v.Version, commit, v.Go, v.Platform)
 }
 
-// buildOf reads what the go command noted: of the main module, where dbctl was built in its own, else of the dependency.
+// stamp is VERSION,COMMIT,TIME of a release, set by the linker (tools/release). A release is built without a checkout, so Go notes none of
+// them. It is empty in every other build.
+var stamp string
+
+// buildOf reads the stamp of a release, or what the go command noted: of the main module, where dbctl was built in its own, else of the
+// dependency.
 func buildOf(info *debug.BuildInfo, ok bool) buildView {
 	v := buildView{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	if parts := strings.Split(stamp, ","); len(parts) == 3 {
+		v.Version, v.Commit, v.Time = parts[0], parts[1], parts[2]
+		return v
+	}
 	if !ok {
 		return v
 	}

@@ -71,7 +71,13 @@ func TestGoldenTalk(t *testing.T) {
 		writeTalk(t, path)
 		keepGolden(t, path, goldenTalk)
 	}
-	path := openGolden(t, goldenTalk)
+	useGoldenTalk(t, goldenTalk)
+}
+
+// useGoldenTalk reads a conversation of dir, appends to a copy of it, and opens it again.
+func useGoldenTalk(t *testing.T, dir string) {
+	t.Helper()
+	path := openGolden(t, dir)
 	db := openTest(t, path, Options{ReadOnly: true})
 	was := talkShape(t, db)
 	require.Len(t, was, 12)

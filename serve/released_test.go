@@ -1,0 +1,141 @@
+package serve_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// schemaOf is the contract of one revision: what testdata/schema.json has.
+type schemaOf struct {
+	Version int
+	Codes   []string
+	Headers map[string]string
+	Calls   []struct {
+		Path, Role string
+		In, Out    shapeOf
+	}
+}
+
+// shapeOf is the part of a JSON schema that the protocol uses.
+type shapeOf struct {
+	Type       any // a name, or several
+	Properties map[string]shapeOf
+	Required   []string
+	Items      *shapeOf
+}
+
+// UnmarshalJSON reads a schema, or true, which takes any value.
+func (s *shapeOf) UnmarshalJSON(b []byte) error {
+	type plain shapeOf
+	if string(b) == "true" {
+		return nil
+	}
+	return json.Unmarshal(b, (*plain)(s))
+}
+
+// A program that was written for a release works with every later server of the same protocol version: each call, header and code is still
+// there, each field has its type, no call asks for more, and no answer lacks what it promised (make freeze).
+func TestReleasedProtocols(t *testing.T) {
+	files, err := filepath.Glob("testdata/released/v*.json")
+	require.NoError(t, err)
+	if len(files) == 0 {
+		t.Log("nothing is released yet: the protocol of this revision stands for the first release")
+		files = []string{"testdata/schema.json"}
+	}
+	now := readSchema(t, "testdata/schema.json")
+	for _, file := range files {
+		require.Empty(t, broken(readSchema(t, file), now), file)
+	}
+
+	changed := readSchema(t, "testdata/schema.json") // the control
+	i := slices.IndexFunc(changed.Calls, func(c struct {
+		Path, Role string
+		In, Out    shapeOf
+	}) bool {
+		return len(c.In.Properties) > 1 && len(c.Out.Properties) > 1
+	})
+	call := changed.Calls[i]
+	field := slices.Sorted(maps.Keys(call.Out.Properties))[0]
+	delete(call.Out.Properties, field)
+	call.In.Properties["new"] = shapeOf{Type: "string"}
+	changed.Calls[i].In.Required = append(slices.Clone(call.In.Required), "new")
+	changed.Codes = changed.Codes[1:]
+	require.Equal(t, []string{call.Path + " in: new is required now", call.Path + " out: " + field + " is gone", "code " + now.Codes[0] + " is gone"}, broken(now, changed))
+}
+
+func readSchema(t *testing.T, file string) (s schemaOf) {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(b, &s))
+	require.NotEmpty(t, s.Calls)
+	return s
+}
+
+// broken lists what a program for old misses in now. Another version of the protocol promises nothing to it.
+func broken(old, now schemaOf) (out []string) {
+	if now.Version != old.Version {
+		return nil
+	}
+	for _, code := range old.Codes {
+		if !slices.Contains(now.Codes, code) {
+			out = append(out, "code "+code+" is gone")
+		}
+	}
+	for header := range old.Headers {
+		if _, is := now.Headers[header]; !is {
+			out = append(out, "header "+header+" is gone")
+		}
+	}
+	for _, was := range old.Calls {
+		found := false
+		for _, is := range now.Calls {
+			if is.Path == was.Path {
+				found = true
+				out = append(append(out, brokenShape(was.Path+" in", was.In, is.In, true)...), brokenShape(was.Path+" out", was.Out, is.Out, false)...)
+			}
+		}
+		if !found {
+			out = append(out, was.Path+" is gone")
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// brokenShape compares one value: of a call, where in is set, or of an answer.
+func brokenShape(at string, was, is shapeOf, in bool) (out []string) {
+	if fmt.Sprint(was.Type) != fmt.Sprint(is.Type) {
+		return []string{fmt.Sprintf("%s: was %v, is %v", at, was.Type, is.Type)}
+	}
+	promised, asked := was.Required, is.Required
+	if in {
+		promised, asked = asked, promised
+	}
+	for _, name := range promised {
+		if !slices.Contains(asked, name) {
+			if _, known := is.Properties[name]; in || known {
+				out = append(out, fmt.Sprintf("%s: %s is %s", at, name, map[bool]string{true: "required now", false: "optional now"}[in]))
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(was.Properties)) {
+		next, known := is.Properties[name]
+		if !known {
+			out = append(out, at+": "+name+" is gone")
+			continue
+		}
+		out = append(out, brokenShape(at+"."+name, was.Properties[name], next, in)...)
+	}
+	if was.Items != nil && is.Items != nil {
+		out = append(out, brokenShape(at+"[]", *was.Items, *is.Items, in)...)
+	}
+	return out
+}

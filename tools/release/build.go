@@ -1,0 +1,40 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// stamped is the variable of the tool that takes version, commit and time. `go install …@VERSION` needs no stamp: Go notes the version
+// of the module in the program.
+const stamped = "github.com/ctxpage/ctxpage/internal/dbctl.stamp"
+
+// program builds dbctl for a platform, once in a run, and returns its path.
+func (r *release) program(ctx context.Context, t target) (string, error) {
+	if path := r.built[t]; path != "" {
+		return path, nil
+	}
+	path := filepath.Join(r.work, t.os+"_"+t.arch, "dbctl"+t.exe())
+	fmt.Fprintln(r.say, "      building dbctl for", t)
+	flags := "-s -w -X '" + stamped + "=" + strings.Join([]string{r.version, r.commit, r.date.Format(time.RFC3339)}, ",") + "'"
+	env := []string{"CGO_ENABLED=0", "GOOS=" + t.os, "GOARCH=" + t.arch, "GOAMD64=v1", "GOARM64=v8.0", "GOFLAGS=", "GOWORK=off", "GOEXPERIMENT=", "GOFIPS140=off"}
+	// Not buildvcs: it would tell a checkout from sources that were unpacked.
+	if _, err := r.output(ctx, r.root, env, "go", "build", "-trimpath", "-buildvcs=false", "-tags", buildTags, "-ldflags", flags, "-o", path, "./cmd/dbctl"); err != nil {
+		return "", fmt.Errorf("dbctl for %s: %w", t, err)
+	}
+	r.built[t] = path
+	return path, nil
+}
+
+// buildTags leaves HTTP/2 out: the servers are on loopback or behind a proxy, and what dbctl fetches comes over HTTP/1.1 as well.
+const buildTags = "nethttpomithttp2"
+
+func (t target) exe() string {
+	if t.os == "windows" {
+		return ".exe"
+	}
+	return ""
+}
