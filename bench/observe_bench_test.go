@@ -1,0 +1,111 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/ops"
+)
+
+// counting is the least that an observer does.
+type counting struct{ n, took atomic.Int64 }
+
+func (c *counting) Observe(_ context.Context, e ops.Event) {
+	c.n.Add(1)
+	c.took.Add(int64(e.Took))
+}
+
+// observed are the operations whose price an observer may raise.
+func observed(b *testing.B, opts ctxpage.Options) map[string]func(n int) error {
+	db := open(b, fresh(b), opts)
+	b.Cleanup(func() { must(b, db.Close()) })
+	s, pages := db.Scope("acme/bench"), texts(256, longPage)
+	for i := range 256 {
+		_, err := s.Put(ctx, ctxpage.Artefact{ID: pageID(i), Text: pages[i]})
+		must(b, err)
+	}
+	return map[string]func(n int) error{
+		"get": func(n int) error {
+			_, err := s.Get(ctx, pageID(n%256))
+			return err
+		},
+		"put": func(n int) error {
+			_, err := s.Put(ctx, ctxpage.Artefact{ID: fmt.Sprint("put-", n), Text: pages[n%256]})
+			return err
+		},
+	}
+}
+
+// perRound is how many operations a round has: about ten milliseconds.
+var perRound = map[string]int{"get": 5000, "put": 50}
+
+// BenchmarkObserver compares a database with an observer that counts and one without, by turns in many short rounds of one process. It reports
+// the ratio of the medians of CPU and time per operation, and the quartiles of the ratio of neighbouring rounds in CPU.
+func BenchmarkObserver(b *testing.B) {
+	seen := &counting{}
+	without, with := observed(b, ctxpage.Options{}), observed(b, ctxpage.Options{Observer: seen})
+	if seen.n.Load() == 0 {
+		b.Fatal("the observer was told nothing")
+	}
+	for _, name := range []string{"get", "put"} {
+		b.Run(name, func(b *testing.B) {
+			const rounds = 101
+			n := 0
+			round := func(do func(int) error) (cpu, took float64) {
+				from, began := cpuTime(), time.Now()
+				for range perRound[name] {
+					n++
+					must(b, do(n))
+				}
+				each := float64(perRound[name])
+				return float64(cpuTime()-from) / each, float64(time.Since(began)) / each
+			}
+			for b.Loop() {
+				var cpu, took [2][]float64
+				var ratio []float64
+				for i := range 2 * rounds {
+					which, do := i%2, without[name]
+					if which == 1 {
+						do = with[name]
+					}
+					c, d := round(do)
+					cpu[which], took[which] = append(cpu[which], c), append(took[which], d)
+					if which == 1 {
+						ratio = append(ratio, c/cpu[0][len(cpu[0])-1])
+					}
+				}
+				b.ReportMetric(quantile(cpu[0], .5)/1000, "µs-cpu-unset")
+				b.ReportMetric(quantile(cpu[1], .5)/quantile(cpu[0], .5), "cpu-set/unset")
+				b.ReportMetric(quantile(took[1], .5)/quantile(took[0], .5), "time-set/unset")
+				b.ReportMetric(quantile(ratio, .25), "q1")
+				b.ReportMetric(quantile(ratio, .75), "q3")
+			}
+		})
+	}
+}
+
+func quantile(of []float64, q float64) float64 {
+	of = slices.Sorted(slices.Values(of))
+	return of[int(q*float64(len(of)-1))]
+}
+
+// BenchmarkUnobserved is a hot get and a put without an observer, to compare two commits.
+func BenchmarkUnobserved(b *testing.B) {
+	do := observed(b, ctxpage.Options{})
+	for _, name := range []string{"get", "put"} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			n, from := 0, cpuTime()
+			for b.Loop() {
+				n++
+				must(b, do[name](n))
+			}
+			b.ReportMetric(float64(cpuTime()-from)/float64(b.N)/1000, "µs-cpu/op")
+		})
+	}
+}
