@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"sync"
@@ -200,10 +201,11 @@ func (db *DB) shorten(ctx context.Context, by conversation.Summarizer, text stri
 	ctx, cancel := context.WithTimeout(ctx, db.opts.SummarizeTimeout)
 	defer cancel()
 	short, err := loop.Call(ctx, func() (string, error) { return by.Summarize(ctx, text, most) })
-	if err != nil {
-		db.opts.Logger.Warn("no summary was made, an extract is used", "summarizer", by.Name(), "error", err)
+	if short = strings.TrimSpace(short); err == nil && (short == "" || !utf8.ValidString(short) || len(short) > len(text)) {
+		err = fmt.Errorf("got %d bytes for a text of %d, expected fewer, and UTF-8", len(short), len(text))
 	}
-	if short = strings.TrimSpace(short); err != nil || !utf8.ValidString(short) || len(short) > len(text) {
+	if err != nil {
+		db.opts.Logger.Warn("the summarizer failed; an extract is used", "summarizer", by.Name(), "error", err)
 		return ""
 	}
 	return short

@@ -269,6 +269,57 @@ func reaches(dir string) map[string]bool {
 	return all
 }
 
+// TestLogCalls: docs/observe.md lists everything that Options.Logger is told, with its level and what to do, and nothing else. A log call has a
+// constant text, so that the list can be compared and an operator can search for it.
+func TestLogCalls(t *testing.T) {
+	readsSource(t)
+	files := maps.Clone(parseAll(t).code)
+	set := token.NewFileSet()
+	for _, name := range must(filepath.Glob("pgstore/*.go"))(t) { // a module of its own
+		if !strings.HasSuffix(name, "_test.go") {
+			files["pgstore"] = append(files["pgstore"], must(parser.ParseFile(set, name, nil, 0))(t))
+		}
+	}
+	called := map[string]bool{}
+	for dir, in := range files {
+		if strings.HasPrefix(dir, "bench") || strings.HasPrefix(dir, "examples") {
+			continue
+		}
+		for _, f := range in {
+			ast.Inspect(f, func(n ast.Node) bool {
+				call, is := n.(*ast.CallExpr)
+				if !is {
+					return true
+				}
+				fn, is := call.Fun.(*ast.SelectorExpr)
+				if !is || !slices.Contains([]string{"Debug", "Info", "Warn", "Error"}, fn.Sel.Name) || len(call.Args) == 0 {
+					return true
+				}
+				to := ""
+				switch x := fn.X.(type) {
+				case *ast.SelectorExpr:
+					to = x.Sel.Name
+				case *ast.Ident:
+					to = x.Name
+				}
+				if to != "Logger" && to != "log" {
+					return true
+				}
+				text, is := call.Args[0].(*ast.BasicLit)
+				require.True(t, is, "%s: a text that is not constant", dir)
+				called[strings.ToLower(fn.Sel.Name)+" "+must(strconv.Unquote(text.Value))(t)] = true
+				return true
+			})
+		}
+	}
+	listed := map[string]bool{}
+	for _, m := range regexp.MustCompile("(?m)^\\| `(debug|info|warn|error)` \\| `([^`]+)` \\| [^|]{10,} \\|$").FindAllStringSubmatch(string(must(os.ReadFile("docs/observe.md"))(t)), -1) {
+		listed[m[1]+" "+m[2]] = true
+	}
+	require.Equal(t, slices.Sorted(maps.Keys(called)), slices.Sorted(maps.Keys(listed)))
+	require.Greater(t, len(called), 20, "the control: calls are found")
+}
+
 // Every package says what it is, where go doc finds it.
 func TestPackageDocs(t *testing.T) {
 	readsSource(t)

@@ -98,8 +98,12 @@ func (db *DB) openStore() (err error) {
 	db.table = newPageTable(db.store, db.opts.WorkingSet)
 	db.vectors.By, db.vectors.Store = db.opts.Embedder, db.store
 	db.vectors.ReadOnly = db.opts.ReadOnly
-	db.vectors.Unkept = func(err error) { db.opts.Logger.Warn("vectors were not stored", "error", err) }
-	db.vectors.Unmade = func(err error) { db.opts.Logger.Warn("vectors were not made", "error", err) }
+	db.vectors.Unkept = func(err error) {
+		db.opts.Logger.Warn("vectors were not stored; they are made again when needed", "error", err)
+	}
+	db.vectors.Unmade = func(err error) {
+		db.opts.Logger.Warn("vectors were not made; the next question tries again", "error", err)
+	}
 	info, err := db.store.Info(context.Background())
 	db.secret, db.fence, db.host = info.Secret, info.ID, info.Host
 	db.sessions = conversation.NewSessions(conversation.Host{

@@ -127,11 +127,11 @@ func (db *DB) startRefresh() {
 func (db *DB) refreshOnce(ctx context.Context) {
 	reports, err := db.Refresh(ctx, ops.RefreshOptions{FilesOnly: true})
 	if err != nil && ctx.Err() == nil && !errors.Is(err, store.ErrClosed) {
-		db.opts.Logger.Warn("background refresh failed", "error", err)
+		db.opts.Logger.Warn("background refresh failed; the next run tries again", "error", err)
 	}
 	for i := range reports {
 		if r := &reports[i]; len(r.Failed) > 0 {
-			db.opts.Logger.Warn("background refresh could not read sources", "scope", r.Scope, "failed", len(r.Failed), "first", cmp.Or(r.Failed[0].ID, r.Failed[0].Dir), "error", r.Failed[0].Err)
+			db.opts.Logger.Warn("background refresh: sources cannot be read", "scope", r.Scope, "failed", len(r.Failed), "first", cmp.Or(r.Failed[0].ID, r.Failed[0].Dir), "error", r.Failed[0].Err)
 		}
 	}
 }

@@ -94,10 +94,10 @@ func (k *Retention) InBackground(log *slog.Logger) func(ctx context.Context) {
 	return func(ctx context.Context) {
 		rep, err := k.Run(ctx, RunOptions{})
 		if err != nil && ctx.Err() == nil && !errors.Is(err, store.ErrClosed) {
-			log.Warn("background retention failed", "error", err)
+			log.Warn("background retention failed; the next run tries again", "error", err)
 		}
 		for _, it := range rep.Items {
-			log.Info("retention", "scope", it.Scope, "what", it.What, "count", it.Count, "policy", it.From, "age", it.Age)
+			log.Info("background retention removed", "scope", it.Scope, "what", it.What, "count", it.Count, "policy", it.From, "age", it.Age)
 		}
 	}
 }

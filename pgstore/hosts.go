@@ -62,12 +62,12 @@ func (s *Store) keep(ctx context.Context) {
 		}
 		if s.due() {
 			if _, err := s.checkpoint(ctx); err != nil && ctx.Err() == nil {
-				s.opts.Logger.Error("pgstore: checkpoint of the local cache", "database", s.opts.Name, "error", err)
+				s.opts.Logger.Error("pgstore: a checkpoint of the local cache failed", "database", s.opts.Name, "error", err)
 			}
 		}
 		did, err := s.purgeCache(ctx)
 		if err != nil && ctx.Err() == nil {
-			s.opts.Logger.Error("pgstore: purge the local cache of what was erased", "database", s.opts.Name, "error", err)
+			s.opts.Logger.Error("pgstore: erased content was not purged from the local cache", "database", s.opts.Name, "error", err)
 		}
 		if !did && time.Since(told) < s.opts.beat {
 			continue
@@ -80,7 +80,7 @@ func (s *Store) keep(ctx context.Context) {
 			err = s.imageIfDue(ctx)
 		}
 		if err != nil && ctx.Err() == nil {
-			s.opts.Logger.Warn("pgstore: heartbeat", "database", s.opts.Name, "error", err)
+			s.opts.Logger.Warn("pgstore: the heartbeat failed; it tries again", "database", s.opts.Name, "error", err)
 		}
 	}
 }

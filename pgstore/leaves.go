@@ -222,7 +222,7 @@ func (l *serverLog) fillShared() (rest []*leaf, err error) {
 	if err == nil {
 		return rest, nil
 	}
-	l.s.opts.Logger.Warn("pgstore: write audit leaves", "database", l.s.opts.Name, "error", err)
+	l.s.opts.Logger.Warn("pgstore: audit leaves were not written; it tries again", "database", l.s.opts.Name, "error", err)
 	if !passing(err) {
 		return nil, fmt.Errorf("%w: write an audit leaf: %w", store.ErrOutcomeUnknown, err)
 	}

@@ -120,7 +120,7 @@ func (k *keeper) run() {
 		case errors.Is(err, store.ErrClosed):
 			k.stop()
 		case err != nil && k.ctx.Err() == nil:
-			k.t.Logger.Warn("watcher: no news of commits", "error", err)
+			k.t.Logger.Warn("watcher: commits cannot be followed; it tries again", "error", err)
 			k.pause()
 		case err == nil:
 			k.at = ch.LSN
@@ -186,7 +186,7 @@ func (k *keeper) readAll(kind string) {
 		return nil
 	})
 	if err != nil && k.ctx.Err() == nil {
-		k.t.Logger.Warn("watcher: reading where watchers stand", "error", err)
+		k.t.Logger.Warn("watcher: what it watches cannot be read; it goes on with what it knows", "error", err)
 	}
 }
 
@@ -203,7 +203,7 @@ func (k *keeper) told(r store.StateRow) {
 	}
 	row, err := DecodeWatch(r.Value)
 	if err != nil {
-		k.t.Logger.Warn("watcher", "session", of[1], "error", err)
+		k.t.Logger.Warn("watcher: the row of a session is damaged", "session", of[1], "error", err)
 		return
 	}
 	if w := k.t.watcherOf(of); w != nil {
@@ -320,7 +320,7 @@ func (k *keeper) look(ctx context.Context, of [2]string, by Summarizer) (at time
 		return at, rest
 	}
 	if !errors.Is(err, store.ErrConflict) { // somebody else was quicker
-		k.t.Logger.Warn("watcher", "session", of[1], "error", err)
+		k.t.Logger.Warn("watcher: no room was made in a session; it tries again", "session", of[1], "error", err)
 	}
 	return time.Now().Add(LookAgain), false
 }
@@ -365,7 +365,7 @@ func (k *keeper) may(ctx context.Context, s *sight, move Move) (may bool, until 
 		if until = k.patience(s.of); time.Now().Before(until) {
 			return false, until, nil
 		}
-		t.Logger.Warn("watcher: the holder did nothing, this process takes over", "session", s.of[1], "holder", s.row.Name)
+		t.Logger.Warn("watcher: the process that holds a session did nothing; this one takes over", "session", s.of[1], "holder", s.row.Name)
 	}
 	if t.holdBy(s); move == Rest {
 		return true, time.Time{}, nil // stored with the events
@@ -415,7 +415,7 @@ func (t *Sessions) letGo(ctx context.Context, of [2]string) {
 		return t.commitWatch(ctx, s, "watcher", holdLeaf(s))
 	})
 	if err != nil && !errors.Is(err, store.ErrClosed) {
-		t.Logger.Warn("watcher: its hold stays until the owner takes over", "session", of[1], "error", err)
+		t.Logger.Warn("watcher: a session could not be released; the owner of the files takes over later", "session", of[1], "error", err)
 	}
 }
 
@@ -460,7 +460,7 @@ func (t *Sessions) StopWatchers() {
 		}
 		for _, of := range k.left() {
 			if _, _, err := k.lookOnce(ctx, of, nil); err != nil {
-				t.Logger.Warn("watcher: the last look", "session", of[1], "error", err)
+				t.Logger.Warn("watcher: a session was not looked at before the end", "session", of[1], "error", err)
 			}
 		}
 	}

@@ -277,7 +277,6 @@ func (c *Conversation) summary(ctx context.Context, text string, tokens int, by 
 		if got := c.host.Shorten(ctx, by, text, tokens); got != "" {
 			return got, by.Name()
 		}
-		c.host.Logger.Warn("the summarizer gave nothing usable; an extract takes its place", "session", c.ID, "summarizer", by.Name())
 	}
 	return prose.Extract(text, tokens, c.host.Counter.Count), "ctxpage"
 }

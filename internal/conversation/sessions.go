@@ -48,7 +48,7 @@ func NewSessions(h Host) *Sessions {
 	t.self = sync.OnceValue(func() string {
 		id, err := h.NewID()
 		if err != nil {
-			h.Logger.Warn("watcher: no id", "error", err)
+			h.Logger.Error("watcher: no id could be made; it cannot hold sessions", "error", err)
 		}
 		return id.String()
 	})

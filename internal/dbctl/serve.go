@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"strings"
@@ -64,6 +65,7 @@ func (c *serveCmd) Run(a *app) error {
 	opts.Stop = func() { cancel(errEnough) }
 	o := a.options()
 	o.MustExist, o.Maintain, o.Stop = c.MustExist, 24*time.Hour, opts.Stop
+	o.Logger = slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	if err := c.observe(&o); err != nil {
 		return err
 	}

@@ -25,7 +25,7 @@ func (s *Store) recordBackup(ctx context.Context, to string) (failed func(), err
 	return func() {
 		err := s.note(ctx, store.Written, &manifest.Record{Type: manifest.TypeBackup, Parent: leaf.Trace, Reason: "failed"})
 		if err != nil {
-			s.opts.Logger.Warn("a backup failed, and the audit could not be told", "path", to, "error", err)
+			s.opts.Logger.Warn("a backup failed, and the audit does not say so", "path", to, "error", err)
 		}
 	}, nil
 }

@@ -44,6 +44,7 @@ func (s *Store) background() {
 	tick := time.NewTicker(syncEvery)
 	defer tick.Stop()
 	var retryAt time.Time // after a full disk: no checkpoint before it
+	said := false         // that the disk is full
 	for {
 		select {
 		case <-s.eng.Stopped():
@@ -55,6 +56,7 @@ func (s *Store) background() {
 		}
 		if err := s.log.Sync(context.Background(), s.log.Last(), nil); err != nil {
 			s.eng.Fail(err)
+			s.opts.Logger.Error("the log cannot be synced; nothing is committed until the database is opened again", "path", s.opts.Path, "error", err)
 			return
 		}
 		full := s.logFull()
@@ -73,11 +75,17 @@ func (s *Store) background() {
 			}
 			if err != nil && !noSpace(err) {
 				s.eng.Fail(err)
+				s.opts.Logger.Error("a checkpoint failed; nothing is committed until the database is opened again", "path", s.opts.Path, "error", err)
 				return
 			}
 			if err != nil { // a full disk: everything stays in the log
+				if !said {
+					s.opts.Logger.Warn("the disk is full; commits stay in the log until there is space", "path", s.opts.Path, "error", err)
+				}
+				said = true
 				retryAt = time.Now().Add(relieveEvery)
 			} else {
+				said = false
 				s.recordLater()
 			}
 		}

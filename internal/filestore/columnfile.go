@@ -279,7 +279,7 @@ func (s *Store) keepColumns(ctx context.Context) {
 		err = s.writeColumns(ctx, cols)
 	}
 	if err != nil {
-		s.opts.Logger.Debug("no columns were kept", "path", s.opts.Path, "error", err)
+		s.opts.Logger.Debug("no column snapshot was written; the next open takes longer", "path", s.opts.Path, "error", err)
 	}
 }
 

@@ -71,7 +71,7 @@ func (s *Store) finishErase(ctx context.Context) error {
 	}
 	err := s.purgeWaiting(ctx, func(string, uint64, uint64) {})
 	if noSpace(err) && s.eng.Failure() == nil {
-		s.opts.Logger.Warn("an erase waits for space on the disk", "path", s.opts.Path, "error", err)
+		s.opts.Logger.Warn("an erase is not finished: the disk is full; the next open continues", "path", s.opts.Path, "error", err)
 		return nil
 	}
 	return err

@@ -59,6 +59,6 @@ func (s *View) writeGroup(ctx context.Context, heads []*store.Head, group []int,
 		hs[n], got[n] = heads[i], c.own[KeyOf(heads[i])].got
 	}
 	if err := s.Write(ctx, hs, got); err != nil && !errors.Is(err, store.ErrConflict) {
-		s.Logger.Warn("changed sources were not written together", "error", err)
+		s.Logger.Warn("changed sources were not written together; they are written one by one", "error", err)
 	}
 }

@@ -38,7 +38,7 @@ type Metrics struct {
 	byScope map[string]uint64
 }
 
-// operation is what one kind of event did.
+// operation sums up the events of one kind.
 type operation struct {
 	took                 histogram
 	pages, bytes, tokens uint64
@@ -100,7 +100,7 @@ func (m *Metrics) Observe(_ context.Context, e ops.Event) {
 	}
 }
 
-// State is what a scrape shows of the database itself.
+// State has what a scrape shows of the database itself.
 type State struct {
 	ctxpage.Stats
 	Audit   int64  // bytes of the audit on the disk; negative: not known
