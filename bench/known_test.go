@@ -111,7 +111,7 @@ func TestKnownItemsByMeaning(t *testing.T) {
 		for i, q := range questions {
 			found, err := s.Search(ctx, q, 10)
 			require.NoError(t, err)
-			require.Empty(t, found.Degraded)
+			require.NotRegexp(t, "by meaning|by words alone", found.Degraded)
 			sum += gain(slices.IndexFunc(found.Hits, func(h ctxpage.Hit) bool { return h.Ref.ID == strconv.Itoa(i) }))
 		}
 		t.Logf("%d pages: nDCG@10 %.4f, by meaning: %v", len(texts), sum/float64(len(questions)), with != nil)

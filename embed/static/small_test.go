@@ -42,7 +42,7 @@ func TestSmallFindsParaphrases(t *testing.T) {
 			fact, question, _ := strings.Cut(l, "\t")
 			r, err := s.Search(t.Context(), question, 5)
 			require.NoError(t, err)
-			require.Empty(t, r.Degraded)
+			require.NotRegexp(t, "by meaning|by words alone", r.Degraded) // words may be read as others
 			for i, h := range r.Hits {
 				if h.Ref.ID == fact {
 					five++
