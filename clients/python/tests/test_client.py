@@ -105,6 +105,8 @@ def test_transaction(db: ctxpage.Database) -> None:
     with memory.transaction() as tx:
         tx.put("b", "two")
         tx.delete("a")
+        with pytest.raises(ctxpage.Invalid, match="half of a verdict"):
+            tx.commit(0.9)
     assert memory.find("b") is None and memory.find("a"), "it was rolled back"
     with memory.transaction() as tx:
         tx.put("b", "two")
@@ -147,6 +149,16 @@ def test_session(db: ctxpage.Database) -> None:
     assert len(list(chat.history())) == 4
     chat.truncate()
     assert list(chat.history()) == [] and chat.pop() is None
+    calls = [{"id": "c9", "type": "function", "function": {"name": "look", "arguments": '{"n":1}'}}]
+    chat.append(  # messages of OpenAI's chat API
+        {"role": "user", "content": "look"},
+        {"role": "assistant", "content": None, "tool_calls": calls, "refusal": None, "annotations": []},
+        {"role": "tool", "tool_call_id": "c9", "content": "17"},
+    )
+    shown = memory.assemble("look", 1000, session="chat", messages="openai").messages("openai")["messages"]
+    assert [m for m in shown if m.get("tool_calls")][0]["tool_calls"] == calls and shown[-1]["content"] == "17"
+    with pytest.raises(ctxpage.Invalid, match="got a str, expected a mapping"):
+        chat.append("hello")  # type: ignore[arg-type]
     rules = memory.directives
     assert rules.step("prohibit emails").get("changed") and "emails" in str(rules.show())
     assert rules.suggest("no more mail", "prohibit mail")["grounded"] is False
@@ -241,7 +253,7 @@ def test_closed(path: str) -> None:
 def test_no_binary(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ctxpage.Unavailable, match="cannot be run"):
         ctxpage.open(path, binary="/nowhere/dbctl")
-    with pytest.raises(ctxpage.Unavailable, match="did not start"):
+    with pytest.raises(ctxpage.Unavailable, match="did not start: unknown flag --no-such-flag"):
         ctxpage.open(path, args=["--no-such-flag"])
 
 

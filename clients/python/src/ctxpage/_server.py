@@ -92,7 +92,7 @@ class Server:
                 return said
             # Another program may have started one at the same moment: then the lock file names it soon.
             if time.monotonic() + pause > until or (mine and not _retryable(said)):
-                raise Unavailable(f"dbctl serve {self.path} did not start: {said}", hint="run it in a terminal to see why")
+                raise Unavailable(f"dbctl serve {self.path} did not start: {_message(said)}", hint="run it in a terminal to see why")
             time.sleep(pause)
             pause = min(pause * 2, 0.2)
 
@@ -173,7 +173,15 @@ class Server:
                 return self._address(said.get("socket") or said["url"])
             child.wait()
             errors.seek(0)
-            return errors.read().decode("utf-8", "replace").strip()[-2000:]
+            return errors.read().decode("utf-8", "replace").strip()
+
+
+def _message(said: str) -> str:
+    """The message in what dbctl --json writes on its standard error."""
+    try:
+        return str(json.loads(said.splitlines()[-1])["error"]["message"])
+    except (ValueError, KeyError, TypeError, IndexError):
+        return said[-2000:]
 
 
 def _retryable(said: str) -> bool:

@@ -98,7 +98,15 @@ def write_of(w: t.Write | Mapping[str, Any]) -> t.Write:
 
 
 def turn_of(turn: t.Turn | Mapping[str, Any]) -> t.Turn:
-    return cast(t.Turn, given(turn))
+    """A turn. A message of OpenAI's chat API is one, too: its content is the text, and its calls are functions."""
+    if not isinstance(turn, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise Invalid(f"turn: got a {type(turn).__name__}, expected a mapping such as {{'role': 'user', 'text': 'hello'}}")
+    out = given(turn)
+    content, calls = out.get("content"), out.get("tool_calls") or []
+    if isinstance(content, str) or ("content" not in out and any("function" in c for c in calls)):
+        out = {k: out[k] for k in ("role", "name", "tool_call_id", "trace") if k in out}
+        out.update(given({"text": content, "tool_calls": [{"id": c["id"], **{k: c["function"][k] for k in ("name", "arguments")}} for c in calls] or None}))
+    return cast(t.Turn, out)
 
 
 def trace_of(of: Assembly | str | None) -> str | None:

@@ -271,7 +271,9 @@ class Transaction:
 
         If the server ended, a transaction that has read raises TxnDone of the code transaction_lost: nothing of it was written.
         """
-        verdict = None if confidence is None else given({"confidence": confidence, "by": by or "", "note": note})
+        if (confidence is None) != (by is None):
+            raise Invalid("commit: got half of a verdict, expected confidence and by", hint="by is the judge, who is not the writer; without a verdict give neither")
+        verdict = None if confidence is None else given({"confidence": confidence, "by": by, "note": note})
         try:
             if self.trace is not None:
                 out = self._commit_open(self._open(), verdict)

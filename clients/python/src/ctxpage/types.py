@@ -1,6 +1,6 @@
 """The objects that calls take and return. Written by scripts/make_types.py from the schemas of the server; do not edit.
 
-sha256 of the schema: 66d8d24ce3ac21bd3d9757bf60973ab352c8d706c6dd11435d7e5a5d29309dc5
+sha256 of the schema: 0b1b8ea245d798abb167109479ff50a6592685e03dbab8d7559e0abd1d79f755
 """
 
 from __future__ import annotations

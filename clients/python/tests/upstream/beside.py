@@ -26,7 +26,7 @@ def same(what: str, ours: object, theirs: object) -> None:
 
 @contextlib.contextmanager
 def database() -> Iterator[ctxpage.Database]:
-    with tempfile.TemporaryDirectory(prefix="ctxpage-beside-") as folder, ctxpage.open(folder + "/agent.ctx", idle="5s") as db:
+    with tempfile.TemporaryDirectory(prefix="ctxpage-beside-", ignore_cleanup_errors=True) as folder, ctxpage.open(folder + "/agent.ctx", idle="5s") as db:
         try:
             yield db
         finally:
