@@ -9,9 +9,8 @@
 // Load reads a folder that the user names, with the files that model2vec writes: model.safetensors, tokenizer.json and
 // config.json. Nothing is ever downloaded.
 //
-// Transformers themselves are left to a server (package embed) or to the host: the libraries that run them in pure Go
-// either bring a tensor compiler into every build, or were a few months old and kept by one person. A host that uses
-// one of them implements ctxpage.Embedder in ten lines.
+// Transformers run in a server (package embed), or slowly in the process: embed/hugot, a module of its own because it brings a tensor compiler into
+// the build.
 package static
 
 import (
