@@ -67,7 +67,7 @@ var importMap = map[string]string{
 	"internal/foreign": ". internal/portable render store internal/loop",
 	"embed/static":     "",
 	"bench":            "",
-	"bench/evidence":   ". embed embed/static manifest store token/bpe",
+	"bench/evidence":   ". embed embed/static internal/prose manifest store token/bpe",
 
 	"storetest":       "internal/lexical internal/triage manifest store internal/archive internal/format",
 	"internal/remote": "internal/lexical manifest store internal/archive internal/codec internal/format internal/filestore",

@@ -3,6 +3,7 @@
 //
 //	evidence [--charge contents] ingest DIR    turns on stdin, one JSON object a line
 //	evidence [--charge contents] query DIR     questions on stdin, one a line; the chosen turns on stdout, one answer a line
+//	evidence score DATA                        answers on stdin; how much of the evidence they hold on stdout (score.go)
 //
 // A budget charges the context as a model reads it, in tokens of o200k_base, with all that stands around the turns. With
 // --charge contents it charges the turns alone, by the formula below. The chosen turns never cost more than the budget by the
@@ -10,7 +11,8 @@
 //
 // A turn is {"id","session","time","speaker","text","tokens"} and, where facts are kept up to date, "source" and
 // "version": these become id and version of the artefact, so a later turn replaces an earlier one. A question is
-// {"question_id","budget","text","now"}; its answer {"question_id","budget","chosen","tokens"}. A turn costs
+// {"question_id","budget","text","now"}; its answer {"question_id","budget","chosen","tokens","extracts"}, where chosen are the
+// turns that are in the context whole, and extracts {"turn","text"} those of which a part is. A turn costs
 // ceil(bytes of "YYYY-MM-DD HH:MM Speaker: text" / 4) + 1 tokens, or what its line says.
 //
 // EVIDENCE_MODEL makes it ask by meaning, too: an endpoint (embedder/serve.py), the folder of a static model, or small.
@@ -70,6 +72,13 @@ type answer struct {
 	Tokens int             `json:"tokens"`
 	Match  manifest.Match  `json:"match,omitempty"`
 	Share  float64         `json:"covered"`
+	Cut    []extract       `json:"extracts,omitempty"`
+}
+
+// extract is a turn that is in a context in part, and what is shown of it.
+type extract struct {
+	Turn string `json:"turn"`
+	Text string `json:"text"`
 }
 
 // charge counts a turn as the protocol does: the date and time that stand before it are part of its cost.
@@ -87,13 +96,13 @@ var contents bool
 
 func main() {
 	flag.Usage = func() {
-		fmt.Fprintln(os.Stderr, "usage: evidence [--charge contents] ingest DIR < turns\n       evidence [--charge contents] query DIR < questions > answers")
+		fmt.Fprintln(os.Stderr, "usage: evidence [--charge contents] ingest DIR < turns\n       evidence [--charge contents] query DIR < questions > answers\n       evidence score DATA < answers")
 		os.Exit(2)
 	}
 	what := flag.String("charge", "rendered", "what a budget charges: rendered or contents")
 	flag.Parse()
 	contents = *what == "contents"
-	run := map[string]func(context.Context, string, io.Reader, io.Writer) error{"ingest": ingest, "query": query}[flag.Arg(0)]
+	run := map[string]func(context.Context, string, io.Reader, io.Writer) error{"ingest": ingest, "query": query, "score": score}[flag.Arg(0)]
 	if run == nil || flag.NArg() != 2 || !contents && *what != "rendered" {
 		flag.Usage()
 	}
@@ -300,6 +309,11 @@ func query(ctx context.Context, dir string, in io.Reader, out io.Writer) error {
 			}
 			ans.Match, ans.Share = a.Match, a.Covered
 			ans.choose(whole(a.Blocks))
+			for _, b := range a.Blocks {
+				if b.Form == manifest.FormRange {
+					ans.Cut = append(ans.Cut, extract{b.Meta[metaTurn], b.Text})
+				}
+			}
 			if !contents {
 				ans.Tokens = min(a.Tokens, q.Budget)
 			}
