@@ -25,11 +25,13 @@ package ctxpage
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/conversation"
+	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/internal/freshness"
 	"github.com/ctxpage/ctxpage/internal/lexical"
 	"github.com/ctxpage/ctxpage/internal/vector"
@@ -193,4 +195,21 @@ func (db *DB) asked(ctx context.Context, leaf *manifest.Record) (string, error) 
 		err = nil
 	}
 	return text, err
+}
+
+// assemblyLeaf finds the leaf of an assembly by its trace.
+func (db *DB) assemblyLeaf(ctx context.Context, trace string) (*manifest.Record, error) {
+	leaves, err := db.Manifests().ByTrace(ctx, trace)
+	if err != nil && !errors.Is(err, manifest.ErrNoLeaf) {
+		return nil, filestore.LogError(err)
+	}
+	for _, l := range leaves {
+		if l.Type == manifest.TypeAssemble && l.Trace == trace {
+			if l.Pruned != nil {
+				return nil, fmt.Errorf("%w: %w: assembly %s was %s; its leaf %d still verifies", store.ErrGone, manifest.ErrPruned, trace, l.Pruned, l.Index)
+			}
+			return l, nil
+		}
+	}
+	return nil, fmt.Errorf("%w: no assembly with trace %q in the manifest", store.ErrNotFound, trace)
 }

@@ -7,7 +7,6 @@ import (
 	"iter"
 	"math"
 
-	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/internal/rendering"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/render"
@@ -18,23 +17,6 @@ import (
 // assemblies differ (Diff). A leaf names immutable page versions and the parameters of the assembly, so nothing that
 // changed since changes the answers. What gc dropped is missing from a replay, which then says so; Why answers from the
 // leaf.
-
-// assemblyLeaf finds the leaf of an assembly by its trace.
-func (db *DB) assemblyLeaf(ctx context.Context, trace string) (*manifest.Record, error) {
-	leaves, err := db.Manifests().ByTrace(ctx, trace)
-	if err != nil && !errors.Is(err, manifest.ErrNoLeaf) {
-		return nil, filestore.LogError(err)
-	}
-	for _, l := range leaves {
-		if l.Type == manifest.TypeAssemble && l.Trace == trace {
-			if l.Pruned != nil {
-				return nil, fmt.Errorf("%w: %w: assembly %s was %s; its leaf %d still verifies", store.ErrGone, manifest.ErrPruned, trace, l.Pruned, l.Index)
-			}
-			return l, nil
-		}
-	}
-	return nil, fmt.Errorf("%w: no assembly with trace %q in the manifest", store.ErrNotFound, trace)
-}
 
 // Replay is a past assembly, rendered again from its manifest and the immutable page versions that the manifest names.
 type Replay struct {

@@ -166,8 +166,8 @@ func (s *Scope) Get(ctx context.Context, id string, opts ...ReadOption) (*Versio
 }
 
 // Recall reads the version, or the page, that a reference names, if its scope is visible from here: what an assembly showed as a
-// stub, a range or a summary, or left out. A context is a view, and evicting a page from it loses nothing. The manifest records
-// it as a recall. Recall checks the source of a current version as Get does. An old version is history: its source is not
+// stub, an extract or a summary, or left out. A context is a view, and evicting a page from it loses nothing. TRACE#n names page n
+// of the assembly TRACE of this scope, unless an artefact has that id. The manifest records it as a recall. Recall checks the source of a current version as Get does. An old version is history: its source is not
 // probed and its expiry ignored.
 func (s *Scope) Recall(ctx context.Context, ref Ref, opts ...ReadOption) (*Version, error) {
 	if s.err != nil {
@@ -185,12 +185,36 @@ func (s *Scope) Recall(ctx context.Context, ref Ref, opts ...ReadOption) (*Versi
 	return v, nil
 }
 
+// numbered returns the reference of a page that is named by the trace of an assembly of the scope and its number there: TRACE#n.
+func (s *Scope) numbered(ctx context.Context, ref Ref) (Ref, bool) {
+	trace, n := ref.ID, ref.Page
+	if before, after, ok := strings.Cut(trace, "#"); ok && n == 0 {
+		trace = before
+		n, _ = strconv.Atoi(after)
+	}
+	if _, err := parseBatchID(trace); err != nil || n < 1 || ref.Scope != "" || ref.Version != 0 {
+		return Ref{}, false
+	}
+	leaf, err := s.db.assemblyLeaf(ctx, trace)
+	if err != nil || leaf.Scope != s.name || n > len(leaf.Pages) || leaf.Pages[n-1].Num == 0 {
+		return Ref{}, false
+	}
+	shown, err := store.ParseRef(rendering.RefOf(ctx, s.db.store, leaf.Pages[n-1].Num))
+	return shown, err == nil
+}
+
 // read does the work of a Get and prepares its leaf. A version that gc dropped between Resolve and the load was
 // replaced before, so the artefact is resolved once more. An expired artefact is refused from the catalogue, which
 // nothing has compared with the audit yet; its head is read first, so that an edit of the file which makes it look
 // expired is reported as damage.
 func (s *Scope) read(ctx context.Context, ref Ref, o readOptions) (*Version, *readLeaf, error) {
 	l, err := s.db.store.Resolve(ctx, s.chain, ref)
+	if errors.Is(err, store.ErrNotFound) {
+		if shown, ok := s.numbered(ctx, ref); ok {
+			ref = shown
+			l, err = s.db.store.Resolve(ctx, s.chain, ref)
+		}
+	}
 	if err != nil {
 		return nil, nil, err
 	}

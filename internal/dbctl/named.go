@@ -20,7 +20,7 @@ import (
 //
 // The first that names something counts. If others do too, verbs that read warn and verbs that write refuse; both show how to write
 // each. Ids of what a verb creates are literal.
-const namesHelp = `An artefact is named by its id, by id#page@version, or by scope:id#page@version with scope and id percent-encoded. The first of these readings that names something is used. If a second reading names something too, verbs that read print a warning, verbs that write refuse, and both show how to write each unambiguously. put, commit and session append take the id of what they create literally.`
+const namesHelp = `An artefact is named by its id, by id#page@version, or by scope:id#page@version with scope and id percent-encoded. The first of these readings that names something is used. If a second reading names something too, verbs that read print a warning, verbs that write refuse, and both show how to write each unambiguously. TRACE#n names page n of a context that the scope assembled. put, commit and session append take the id of what they create literally.`
 
 // namer finds what arguments name, seen from a scope.
 type namer struct {

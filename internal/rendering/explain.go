@@ -253,10 +253,25 @@ func (w *Answer) explainIn(leaf *manifest.Record, at int) {
 	if w.Page.Reason != "" {
 		w.say("page in: %s", w.Page.Reason)
 	}
-	if w.Page.Form == manifest.FormSummary {
+	switch w.Page.Form {
+	case manifest.FormSummary:
 		w.say("fit: no room in full; its summary, page %d, stands in for it", w.Page.Via)
+	case manifest.FormRange:
+		w.say("fit: no room in full; an extract of it, bytes %s; %s#%d names all of it", spans(w.Page.Ranges), leaf.Trace, at+1)
 	}
 	w.explainPlace(leaf, at)
+}
+
+// spans names ranges of bytes, by the first of each and the last.
+func spans(ranges [][2]uint32) string {
+	var b strings.Builder
+	for i, r := range ranges {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		fmt.Fprintf(&b, "%d–%d", r[0], r[1]-1)
+	}
+	return b.String()
 }
 
 func (w *Answer) explainPlace(leaf *manifest.Record, at int) {
