@@ -32,10 +32,13 @@ import (
 // in the order of their scores. Two other ways lost evidence on conversations: short pages first (recall .46 for .80 at
 // 512 tokens), and leaving out a better page to fill the last tokens with two others (.01 less).
 //
-// Extracts: chunks of documents leave the last quarter of the room to their extracts, so that more chunks have a place
-// (shortShare). Extracts everywhere lost the passage that answers too often. What room is left makes extracts whole again
-// before pages enter that match nothing of the question, such as recent ones (Unasked). Messages, facts and tool results are cut only
-// where nothing whole fits. In a session the shares of turns decide instead.
+// Extracts: chunks of documents, and long turns that are yellow, leave the last quarter of the room to their extracts, so that
+// more pages have a place (shortShare, brief). Extracts everywhere lost the passage that answers too often. What room is left
+// makes extracts whole again before pages enter that match nothing of the question, such as recent ones (Unasked). Facts, tool
+// results and other messages are cut only where nothing whole fits. In a session the shares of turns decide instead.
+//
+// Rejected for long turns: extracts that compete by their own length, without the rule that divides the score of a turn by its
+// length. They took the place of two short turns each, and those answer more often (bench/README.md, Long answers).
 
 // fit decides which winners go into the context.
 func (a *assembling) fit(ctx context.Context) error {
@@ -376,7 +379,7 @@ func (a *assembling) offer(i int, b *triage.Item) {
 	it.name = it.refText()
 	*b = triage.Item{
 		Key: it.name, Class: classOf(c.Kind), Position: -i, Tokens: a.cost(it, text) + a.opening(it),
-		Pinned: c.Pinned, Core: c.Provenance == store.HumanVerified, Recent: c.Recent, Short: c.Kind == store.KindChunk,
+		Pinned: c.Pinned, Core: c.Provenance == store.HumanVerified, Recent: c.Recent, Short: it.brief(),
 		Unasked: it.scored.semantic == 0, Minor: !it.matters(),
 	}
 	b.Score = it.scored.score * float64(b.Tokens)
@@ -403,6 +406,12 @@ func (a *assembling) offer(i int, b *triage.Item) {
 			b.Place, b.Position = triage.PlaceHistory, a.positionOf(c)
 		}
 	}
+}
+
+// brief reports whether a page may enter as an extract in the room that is kept for extracts: a chunk, or a long turn that
+// answers the question less well than the best. A turn that is red stands whole, and one that is green is not worth a cut.
+func (it *item) brief() bool {
+	return it.cand.Kind == store.KindChunk || it.cand.Kind == store.KindMessage && it.cand.Tokens > longTurn && it.scored.tag == triage.Yellow
 }
 
 // callOf names the call that a message makes or answers. A call and its results enter a context together or not at all.

@@ -346,7 +346,7 @@ func dirtyError(id string, f freshness.Finding) error {
 }
 
 // longTurn is the size of a turn, in tokens, above which it is found less by its meaning, as by its words
-// (lexical): few long answers would take the place of many short turns.
+// (lexical): few long answers would take the place of many short turns. Such a turn may enter as an extract (brief).
 const longTurn = 100
 
 // candidateOf describes a page to the ranking. The id is its position among the items of an assembly, because drafts have

@@ -30,7 +30,7 @@ const (
 	defaultSummaryTokens = 200 // of a short form
 
 	recentTail  = 10  // this many of the newest pages are always candidates
-	shortShare  = .25 // share of a context that chunks enter as extracts when not all fit (bench/README.md, Extracts)
+	shortShare  = .25 // share of a context that chunks and long turns enter as extracts when not all fit (bench/README.md, Extracts)
 	recentShare = .10 // share of the budget tried first for those
 	foundPart   = 4   // a quarter is tried for what the question found beside the history of a session
 

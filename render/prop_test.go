@@ -31,7 +31,9 @@ func anyPage(text *rapid.Generator[string]) *rapid.Generator[Page] {
 		p.Group = rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "group")
 		p.From = rapid.SampledFrom([]string{"", "", "a/b.md", "a, verified"}).Draw(t, "from")
 		p.Number = rapid.SampledFrom([]int{0, 0, 7, 1234}).Draw(t, "number")
-		p.Form = rapid.SampledFrom([]string{"", "full", "range", "stub"}).Draw(t, "form")
+		if p.Form = rapid.SampledFrom([]string{"", "full", "range", "range", "stub"}).Draw(t, "form"); p.Form == "range" {
+			p.Text = "[…] " + p.Text + "[…] " + text.Draw(t, "part") + " […]" // as an extract shows it
+		}
 		p.Role = rapid.SampledFrom([]string{"", "", RoleSystem, RoleUser, RoleAssistant, RoleTool, "boss"}).Draw(t, "role")
 		if rapid.Bool().Draw(t, "more") {
 			p.Source, p.Provenance, p.Name = text.Draw(t, "source"), text.Draw(t, "provenance"), text.Draw(t, "name")

@@ -1,7 +1,8 @@
 package prose
 
 import (
-	"cmp"
+	"math"
+	"math/bits"
 	"slices"
 	"strings"
 	"unicode"
@@ -103,21 +104,20 @@ func (x *Parts) Extract(asked []uint64, most int) [][2]uint32 {
 	if n == 0 {
 		return nil
 	}
-	c := extraction{Parts: x, score: make([]int, n)}
-	var with []int
-	for _, t := range asked {
-		with = with[:0]
+	c := extraction{Parts: x, score: slices.Clone(x.central), has: make([]uint64, n)}
+	asked = asked[:min(len(asked), mostAsked)]
+	for k, t := range asked {
+		with := 0
 		for i := range x.terms {
 			if _, ok := slices.BinarySearch(x.terms[i], t); ok {
-				with = append(with, i)
+				c.has[i] |= 1 << k
+				with++
 			}
 		}
-		for _, i := range with {
-			c.score[i] += 1000 + 1000*(n-len(with))/n // the rarer in this text the more
-		}
+		c.worth[k] = 2 * (1000 + 1000*(n-with)/n) / min(len(asked), 6) // the rarer in this text the more
 	}
 	for i := range c.score {
-		c.score[i] = x.central[i] + 2*c.score[i]/max(min(len(asked), 6), 1)
+		c.score[i] += c.sum(c.has[i])
 	}
 	take := c.choose(min(int(x.sentences[n-1][1])/cutShare, most))
 	slices.Sort(take)
@@ -127,32 +127,60 @@ func (x *Parts) Extract(asked []uint64, most int) [][2]uint32 {
 // extraction is one cut.
 type extraction struct {
 	*Parts
-	score []int // worth of a sentence, in thousandths
+	score []int    // worth of a sentence, in thousandths
+	has   []uint64 // terms of the question in a sentence
+	worth [mostAsked]int
 }
 
-// choose takes sentences by worth while they fit into limit bytes, the best one always. One that mostly repeats what was
-// taken adds nothing. A heading comes with the sentence under it, not by itself.
+// mostAsked terms of a question are looked for.
+const mostAsked = 64
+
+// sum adds up what terms are worth.
+func (x *extraction) sum(terms uint64) (n int) {
+	for ; terms != 0; terms &= terms - 1 {
+		n += x.worth[bits.TrailingZeros64(terms)]
+	}
+	return n
+}
+
+// choose takes sentences by worth while they fit into limit bytes, the best one always. A term of the question that was
+// taken is worth less in the next sentence, so that the cut has as many of the terms as it can. A sentence that mostly
+// repeats what was taken adds nothing. A heading comes with the sentence under it, not by itself.
 func (x *extraction) choose(limit int) []int {
-	order := make([]int, 0, len(x.sentences))
-	for i := range x.sentences {
-		if !x.heading[i] {
-			order = append(order, i)
+	const gone = math.MinInt
+	for i := range x.score {
+		if x.heading[i] {
+			x.score[i] = gone
 		}
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(x.score[b], x.score[a]) })
 	var take []int
-	used := 0
-	for _, i := range order {
-		n := x.size(i)
-		if len(take) > 0 && (used+n > limit || x.repeats(i, take)) {
+	used, shown := 0, uint64(0)
+	for {
+		best := -1
+		for i, s := range x.score {
+			if s != gone && (best < 0 || s > x.score[best]) && (len(take) == 0 || used+x.size(i) <= limit) {
+				best = i
+			}
+		}
+		if best < 0 {
+			return take
+		}
+		x.score[best] = gone
+		if x.repeats(best, take) {
 			continue
 		}
-		take, used = append(take, i), used+n
-		if i > 0 && x.heading[i-1] && used+x.size(i-1) <= limit {
-			take, used = append(take, i-1), used+x.size(i-1)
+		take, used = append(take, best), used+x.size(best)
+		if h := best - 1; h >= 0 && x.heading[h] && used+x.size(h) <= limit {
+			take, used = append(take, h), used+x.size(h)
+		}
+		news := x.has[best] &^ shown
+		shown |= news
+		for i, s := range x.score {
+			if again := x.has[i] & news; again != 0 && s != gone {
+				x.score[i] -= x.sum(again) * 3 / 4
+			}
 		}
 	}
-	return take
 }
 
 func (x *extraction) size(i int) int { return int(x.sentences[i][1] - x.sentences[i][0]) }
