@@ -64,7 +64,7 @@ type Finder struct {
 	far    []int32           // histogram of their codes
 	hits   []Hit
 	sorted []float64 // cosines
-	read   uint64 // see touch
+	read   uint64    // see touch
 }
 
 // place is a slot, and how far its code is from the question's.
