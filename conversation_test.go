@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 	"weak"
@@ -728,10 +727,8 @@ func BenchmarkAppendBesidePut(b *testing.B) {
 }
 
 // cpuTime is what this process has used of the processors.
-func cpuTime(b *testing.B) time.Duration {
-	var u syscall.Rusage
-	require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+func cpuTime(*testing.B) time.Duration {
+	return dbtest.CPUTime()
 }
 
 // From the commit that crosses the trigger to the commit of the pass, at ten thousand sections.

@@ -32,8 +32,8 @@ const module = "github.com/ctxpage/ctxpage"
 // importMap is what each package may import of this module, its tests apart. Imports point down. A package without a
 // line fails the test, so that its place gets decided.
 var importMap = map[string]string{
-	"wal":                   "internal/codec",
-	"internal/archive":      "internal/codec manifest wal",
+	"wal":                   "internal/codec internal/system",
+	"internal/archive":      "internal/codec manifest wal internal/system",
 	"manifest":              "internal/codec",
 	"internal/lexical":      "internal/codec internal/directivetext token",
 	"token":                 "",
@@ -43,10 +43,10 @@ var importMap = map[string]string{
 	"internal/prose":        "internal/lexical",
 	"session":               "internal/prose",
 	"store":                 "internal/lexical manifest render internal/triage internal/codec internal/loop",
-	"internal/codec":        "",
+	"internal/codec":        "internal/system",
 	"internal/format":       "internal/archive internal/codec internal/lexical manifest store internal/triage",
 	"internal/engine":       "internal/archive internal/codec internal/format internal/lexical internal/triage internal/vector manifest store internal/loop",
-	"internal/filestore":    "internal/archive internal/codec internal/engine internal/format internal/lexical manifest store wal",
+	"internal/filestore":    "internal/archive internal/codec internal/engine internal/format internal/lexical manifest store wal internal/system",
 	"internal/conversation": "internal/codec internal/prose internal/triage manifest render session store token internal/format",
 	"internal/handoff":      "directive internal/conversation internal/freshness internal/directivelog internal/prose manifest session store",
 	"internal/vector":       "store internal/format internal/loop",
@@ -63,14 +63,14 @@ var importMap = map[string]string{
 	"internal/view":    ". store internal/triage ops",
 	"httpsource":       "store internal/loop",
 	"cmd/dbctl":        "internal/dbctl",
-	"internal/dbctl":   ". directive embed internal/filestore internal/eraseplan internal/freshness internal/handoff internal/view internal/mcpserver manifest internal/remote render session store token token/bpe internal/triage internal/portable internal/foreign serve embed/static internal/archive ops internal/format compat/commands compat/contexty ui internal/loop internal/metrics",
+	"internal/dbctl":   ". directive embed internal/filestore internal/eraseplan internal/freshness internal/handoff internal/view internal/mcpserver manifest internal/remote render session store token token/bpe internal/triage internal/portable internal/foreign serve embed/static internal/archive ops internal/format compat/commands compat/contexty ui internal/loop internal/metrics internal/system",
 	"internal/foreign": ". internal/portable render store internal/loop",
 	"embed/static":     "",
 	"bench":            "",
 	"bench/evidence":   ". embed embed/static internal/prose manifest store token/bpe",
 
 	"storetest":       "internal/lexical internal/triage manifest store internal/archive internal/format",
-	"internal/remote": "internal/lexical manifest store internal/archive internal/codec internal/format internal/filestore",
+	"internal/remote": "internal/lexical manifest store internal/archive internal/codec internal/format internal/filestore internal/system",
 
 	"internal/metrics":   ". ops",
 	"internal/mcpserver": ". internal/view manifest render internal/triage store internal/loop",
@@ -87,6 +87,7 @@ var importMap = map[string]string{
 	"compat/contexty": "token token/bpe internal/triage",
 	"compat/commands": "directive internal/directivetext internal/handoff internal/prose session internal/conversation",
 	"internal/loop":   "",
+	"internal/system": "",
 }
 
 // leaves open no file, start no goroutine and read no clock: what they need comes from the caller.

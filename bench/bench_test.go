@@ -16,13 +16,13 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
 	"go.etcd.io/bbolt"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 )
 
 var (
@@ -208,11 +208,7 @@ func written(tb testing.TB) int64 {
 
 // cpuTime is what this process has used of all cores; on a machine that others use too it says more than the clock.
 func cpuTime() time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		return 0
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	return dbtest.CPUTime()
 }
 
 // times collects how long single operations took.

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"os"
 	"sync"
-	"syscall"
 	"testing"
 
 	"go.etcd.io/bbolt"
@@ -96,7 +95,7 @@ func floorLog(b *testing.B, _ []string) {
 	for i := 0; i < b.N; i += groupPuts {
 		_, err := f.WriteAt(group, int64(i/groupPuts%64)*int64(len(group)))
 		must(b, err)
-		must(b, syscall.Fdatasync(int(f.Fd())))
+		must(b, datasync(f))
 	}
 }
 

@@ -10,10 +10,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
 
@@ -268,9 +268,7 @@ func BenchmarkLexicalAnalyze(b *testing.B) {
 
 // cpu is the processor time of the process, which others on the machine do not lengthen as they do that of the clock.
 func cpu(b testing.TB) time.Duration {
-	var u syscall.Rusage
-	require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	return dbtest.CPUTime()
 }
 
 func lexText(size int) string {

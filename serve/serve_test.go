@@ -21,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/remote"
 	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -67,7 +68,7 @@ func openedWith(t *testing.T, of ctxpage.Options, opts serve.Options) *door {
 	done := make(chan error, 1)
 	go func() { done <- srv.Serve(l) }()
 	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", l.Addr().String())
+		return remote.Connect(ctx, l.Addr().String())
 	}}}
 	t.Cleanup(func() {
 		client.CloseIdleConnections()
@@ -481,7 +482,7 @@ func TestHostileRequests(t *testing.T) {
 	raw := func() net.Conn {
 		sock, err := serve.SocketPath(d.path)
 		require.NoError(t, err)
-		c, err := net.Dial("unix", sock)
+		c, err := remote.Connect(context.Background(), sock)
 		require.NoError(t, err)
 		t.Cleanup(func() { c.Close() })
 		return c
@@ -562,7 +563,7 @@ func (d *door) stream(who http.Header) (net.Conn, string) {
 	d.t.Helper()
 	sock, err := serve.SocketPath(d.path)
 	require.NoError(d.t, err)
-	c, err := net.Dial("unix", sock)
+	c, err := remote.Connect(context.Background(), sock)
 	require.NoError(d.t, err)
 	d.t.Cleanup(func() { _ = c.Close() })
 	_, err = fmt.Fprintf(c, "POST /v1/changes HTTP/1.1\r\nHost: x\r\nCtxpage-Scope: %s\r\nCtxpage-Role: %s\r\nContent-Length: 2\r\n\r\n{}", who.Get("Ctxpage-Scope"), or(who.Get("Ctxpage-Role"), "agent"))

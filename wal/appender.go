@@ -3,7 +3,8 @@ package wal
 import (
 	"errors"
 	"fmt"
-	"syscall"
+
+	"github.com/ctxpage/ctxpage/internal/system"
 )
 
 // appender writes to the end of the active segment, and keeps zeros written ahead of it.
@@ -92,12 +93,12 @@ func (a *appender) extend(target int64) error {
 }
 
 // errNoSpace is the error of the operating system for a full disk.
-var errNoSpace error = syscall.ENOSPC
+var errNoSpace = system.ErrNoSpace
 
 // noSpace reports whether an error means a full disk, or a quota. A new segment that has its name
 // already is not taken back for it (errNamed).
 func noSpace(err error) bool {
-	return (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)) && !errors.Is(err, errNamed)
+	return system.NoSpace(err) && !errors.Is(err, errNamed)
 }
 
 // close ends the window and closes the file. No other goroutine may append meanwhile.

@@ -3,6 +3,7 @@ package wal_test
 import (
 	"errors"
 	"path"
+	"path/filepath"
 	"testing"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
@@ -66,7 +67,7 @@ func TestCutIsTold(t *testing.T) {
 			var damage *codec.CorruptError
 			_, _, _, err := open(options(c))
 			require.ErrorAs(t, err, &damage, "cut at %d", off)
-			require.Equal(t, name, damage.File)
+			require.Equal(t, filepath.FromSlash(name), damage.File)
 			require.Empty(t, c.Trace(), "nothing was changed")
 			_, err = wal.Scan(ctx, dir, c, nil)
 			require.ErrorAs(t, err, &damage)

@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/ctxpage/ctxpage/internal/system"
 )
 
 // FS is the file system of a log. It has only what a log needs, so that a test can provide one that
@@ -55,7 +57,7 @@ func OS() FS { return osFS{} }
 type osFS struct{}
 
 func (osFS) OpenFile(name string, flag int, perm os.FileMode) (File, error) {
-	f, err := os.OpenFile(name, flag|openFlags, perm)
+	f, err := system.OpenFile(name, flag, perm)
 	if err != nil {
 		return nil, err
 	}
@@ -76,8 +78,10 @@ func checkOpened(f *os.File, flag int) error {
 	if !st.Mode().IsRegular() {
 		return fmt.Errorf("wal: open %s: expected a regular file, found %s", f.Name(), st.Mode().Type())
 	}
-	if flag&(os.O_WRONLY|os.O_RDWR) != 0 && linkCount(st) > 1 {
-		return fmt.Errorf("wal: open %s: the file has %d names (hard links), expected one; copy it instead", f.Name(), linkCount(st))
+	if flag&(os.O_WRONLY|os.O_RDWR) != 0 {
+		if n := system.Links(f.Name(), st); n > 1 { // it would be changed under that name too
+			return fmt.Errorf("wal: open %s: the file has %d names (hard links), expected one; copy it instead", f.Name(), n)
+		}
 	}
 	return nil
 }
@@ -98,7 +102,7 @@ func (osFS) Remove(name string) error                    { return os.Remove(name
 func (osFS) Rename(oldname, newname string) error        { return os.Rename(oldname, newname) }
 func (osFS) MkdirAll(dir string, perm os.FileMode) error { return os.MkdirAll(dir, perm) }
 func (osFS) Stat(name string) (fs.FileInfo, error)       { return os.Lstat(name) }
-func (osFS) SyncDir(dir string) error                    { return syncDir(filepath.Clean(dir)) }
+func (osFS) SyncDir(dir string) error                    { return system.SyncDir(filepath.Clean(dir)) }
 
 // osFile is one of its files.
 type osFile struct{ *os.File }

@@ -272,6 +272,7 @@ func TestScanIntactStrangeNames(t *testing.T) {
 
 // A segment that somebody made a terabyte long, all of it a hole, is read like any other.
 func TestSparseSegment(t *testing.T) {
+	dbtest.NeedsPosix(t, "holes in a file that nobody declared sparse")
 	dir := filepath.Join(t.TempDir(), "log")
 	l, _, err := wal.Open(ctx, dir, wal.Options{}, nil)
 	require.NoError(t, err)

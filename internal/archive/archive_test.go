@@ -561,6 +561,7 @@ func TestFullDisk(t *testing.T) {
 
 // TestOnDisk: modes, and no link followed, on the real file system.
 func TestOnDisk(t *testing.T) {
+	dbtest.NeedsPosix(t, "modes of files, and links without a privilege")
 	dir := filepath.Join(t.TempDir(), "agent.ctx-manifest")
 	l, _, err := Open(ctx, dir, nil, Options{SegmentSize: 900})
 	require.NoError(t, err)

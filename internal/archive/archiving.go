@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"syscall"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/system"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/wal"
 	"golang.org/x/mod/sumdb/tlog"
@@ -73,7 +73,7 @@ func (a *archive) write(ctx context.Context, x added) ([]segment, stamp, error) 
 // noSpace reports whether the disk was full and nothing that the mark covers is
 // in doubt.
 func noSpace(err error) bool {
-	return (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)) && !errors.Is(err, errRenamed)
+	return system.NoSpace(err) && !errors.Is(err, errRenamed)
 }
 
 // writeSync writes bytes at an offset and makes them durable.

@@ -3,9 +3,9 @@ package codec
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
-	"syscall"
+
+	"github.com/ctxpage/ctxpage/internal/system"
 )
 
 // Why nothing can be read: damage, a format, or a closed handle. Nothing in the files was changed.
@@ -69,11 +69,5 @@ func (e *CorruptError) Unwrap() error { return e.Err }
 // are wrong are not that. It must never be reported as damage: a person would restore a backup over a
 // sound database.
 func Unread(err error) bool {
-	var e syscall.Errno
-	return errors.As(err, &e) && slices.Contains(passing, e)
-}
-
-// passing are errors of the system that may be gone at the next try.
-var passing = []syscall.Errno{
-	syscall.EIO, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE, syscall.EINTR, syscall.EAGAIN, syscall.ETIMEDOUT, syscall.ESTALE,
+	return system.Passing(err)
 }

@@ -5,7 +5,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"syscall"
+
+	"github.com/ctxpage/ctxpage/internal/system"
 )
 
 type contractView struct {
@@ -16,7 +17,7 @@ type contractView struct {
 // growContract appends to a contract file, with one write, what delta makes of what it has. The file is made when it is not
 // there.
 func growContract(a *app, path string, delta func(have []byte) ([]byte, error)) error {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
+	f, err := system.OpenFile(path, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o600)
 	if err != nil {
 		return failed("contract: %v", err)
 	}
@@ -43,7 +44,7 @@ func previewContract(a *app, path string, delta func(have []byte) ([]byte, error
 
 func appendContract(f *os.File, delta func(have []byte) ([]byte, error)) (int, error) {
 	// Until f is closed: two that read the same file would both begin it, and the second declaration empties the lists.
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+	if err := system.Lock(f); err != nil {
 		return 0, failed("contract: lock: %v", err)
 	}
 	have, err := io.ReadAll(f)

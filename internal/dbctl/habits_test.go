@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/stretchr/testify/require"
 )
 
@@ -124,6 +125,7 @@ func TestForeignFileIsNoDatabase(t *testing.T) {
 
 // An interrupted dbctl says so by its exit code, whatever it was doing.
 func TestInterrupted(t *testing.T) {
+	dbtest.NeedsPosix(t, "signals to one process")
 	file := newDB(t)
 	exe, err := os.Executable()
 	require.NoError(t, err)

@@ -272,7 +272,7 @@ func (im *importer) flush(ctx context.Context) error {
 // gone finds artefacts imported from below the directory whose file is no longer taken. Of what could not be read
 // nothing is known, so it stays.
 func (im *importer) gone(ctx context.Context) error {
-	below := "file:" + strings.TrimSuffix(im.walker.Dir, "/") + "/"
+	below := "file:" + strings.TrimSuffix(filepath.ToSlash(im.walker.Dir), "/") + "/"
 	for _, id := range slices.Sorted(maps.Keys(im.have)) {
 		rel, ok := strings.CutPrefix(im.have[id].source, below)
 		if ok && id == store.Canonical(im.prefix+rel) && !im.walker.Unknown(rel) {

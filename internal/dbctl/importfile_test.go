@@ -6,10 +6,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/stretchr/testify/require"
 )
 
@@ -131,8 +131,9 @@ func TestImportEncodings(t *testing.T) {
 
 // A named pipe that nobody writes to does not keep a command waiting.
 func TestNamedPipe(t *testing.T) {
+	dbtest.NeedsPosix(t, "named pipes in a folder")
 	pipe := filepath.Join(t.TempDir(), "pipe")
-	require.NoError(t, syscall.Mkfifo(pipe, 0o600))
+	require.NoError(t, dbtest.Mkfifo(pipe))
 	require.NotZero(t, dbctl("", "erase", "verify", pipe).code)
 	require.NotZero(t, dbctl("", "import", newDB(t), "acme/docs", pipe, "--from", "openai").code)
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/ctxpage/ctxpage/internal/filestore"
+	"github.com/ctxpage/ctxpage/internal/system"
 )
 
 const keySize = 32
@@ -117,7 +118,7 @@ func readKey(path string) ([]byte, error) {
 	if err != nil {
 		return nil, failed("key file: %v", err)
 	}
-	if st.Mode().IsRegular() && st.Mode().Perm()&0o077 != 0 {
+	if system.Modes && st.Mode().IsRegular() && st.Mode().Perm()&0o077 != 0 {
 		return nil, failed("key file %s: others may read or write it (%v); run chmod 600 on it", path, st.Mode().Perm())
 	}
 	b, err := io.ReadAll(io.LimitReader(f, 1<<10))

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/ctxpage/ctxpage/internal/system"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -52,8 +53,8 @@ func syncLog(dir string) error {
 		return failed("head: %v", err)
 	}
 	for _, e := range entries {
-		f, err := os.Open(filepath.Join(dir, e.Name()))
-		if errors.Is(err, os.ErrNotExist) {
+		f, err := os.OpenFile(filepath.Join(dir, e.Name()), system.ToSync, 0)
+		if errors.Is(err, os.ErrNotExist) || !system.ReadSyncs && errors.Is(err, os.ErrPermission) {
 			continue
 		}
 		if err != nil {

@@ -209,7 +209,7 @@ func (c *putCmd) artefact(a *app) (art ctxpage.Artefact, err error) {
 		if err != nil {
 			return art, usage("put: --source: %v", err)
 		}
-		art.Source = "file:" + abs
+		art.Source = "file:" + filepath.ToSlash(abs)
 	}
 	if c.Text == "" && c.Source == "" || c.Text == "-" {
 		art.Text, err = a.readText("the text")

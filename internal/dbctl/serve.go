@@ -13,12 +13,12 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/internal/mcpserver"
+	"github.com/ctxpage/ctxpage/internal/system"
 	"github.com/ctxpage/ctxpage/internal/view"
 	"github.com/ctxpage/ctxpage/serve"
 	"github.com/ctxpage/ctxpage/store"
@@ -114,7 +114,7 @@ func readPrivate(flag, path string) ([]byte, error) {
 	switch {
 	case err != nil:
 		return nil, failed("%s: %v", flag, err)
-	case !st.Mode().IsRegular() || st.Mode().Perm()&0o077 != 0:
+	case !st.Mode().IsRegular() || system.Modes && st.Mode().Perm()&0o077 != 0:
 		return nil, usage("%s %s (%s): expected a file that only you can read: chmod 600", flag, path, st.Mode())
 	case st.Size() > maxTokenFile:
 		return nil, usage("%s %s: %d bytes, expected at most %d", flag, path, st.Size(), maxTokenFile)
@@ -277,7 +277,7 @@ func (c *serveCmd) watch(ctx context.Context, a *app, srv *serve.Server, end con
 	}
 	if c.Parent > 0 {
 		all.Go(func() {
-			every(ctx, time.Second, func() bool { return errors.Is(syscall.Kill(c.Parent, 0), syscall.ESRCH) }, end)
+			every(ctx, time.Second, func() bool { return !system.Alive(c.Parent) }, end)
 		})
 	}
 	if c.Stdin {

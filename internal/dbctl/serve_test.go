@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/remote"
 	"github.com/stretchr/testify/require"
 )
 
@@ -74,7 +75,7 @@ func (s *serving) call(t *testing.T, call, body string, headers ...string) (stri
 	if s.Socket != "" {
 		url = "http://x"
 		client.Transport.(*http.Transport).DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", s.Socket)
+			return remote.Connect(ctx, s.Socket)
 		}
 	}
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/"+call, strings.NewReader(body))

@@ -104,7 +104,7 @@ func owning(a *app, where string) *server {
 // offering is the process that serves JSON at a socket (package serve).
 func offering(where string) *server {
 	client := &http.Client{Timeout: stopAnswer, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", where)
+		return remote.Connect(ctx, where)
 	}}}
 	return &server{
 		is: func(ctx context.Context) (int, string, error) {

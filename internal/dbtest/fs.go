@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"sort"
 	"strings"
@@ -131,6 +132,9 @@ func NewFS() *FS {
 	return f
 }
 
+// cleaned is a path as this file system has it: with slashes on every system, so that traces and faults are the same.
+func cleaned(name string) string { return path.Clean(filepath.ToSlash(name)) }
+
 var _ wal.FS = (*FS)(nil)
 
 // Inject adds a fault.
@@ -254,19 +258,19 @@ func (f *FS) changeDir(dir string, apply func(tree)) {
 func (f *FS) OpenFile(name string, flag int, perm os.FileMode) (wal.File, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	name = filepath.Clean(name)
+	name = cleaned(name)
 	ino, ok := f.now.files[name]
 	switch {
 	case ok && flag&os.O_CREATE != 0 && flag&os.O_EXCL != 0:
 		return nil, pathErr("open", name, os.ErrExist)
-	case !ok && (flag&os.O_CREATE == 0 || !f.now.dirs[filepath.Dir(name)]):
+	case !ok && (flag&os.O_CREATE == 0 || !f.now.dirs[path.Dir(name)]):
 		return nil, pathErr("open", name, os.ErrNotExist)
 	case !ok:
 		if fault := f.begin(traced{Op: OpCreate, name: name}); fault != nil {
 			return nil, pathErr(OpCreate, name, fault.Err)
 		}
 		ino = &inode{}
-		f.changeDir(filepath.Dir(name), func(t tree) { t.files[name] = ino })
+		f.changeDir(path.Dir(name), func(t tree) { t.files[name] = ino })
 	case flag&os.O_TRUNC != 0 && len(ino.now.b) > 0:
 		if fault := f.begin(traced{Op: OpTruncate, name: name}); fault != nil {
 			return nil, pathErr(OpTruncate, name, fault.Err)
@@ -280,19 +284,19 @@ func (f *FS) OpenFile(name string, flag int, perm os.FileMode) (wal.File, error)
 func (f *FS) ReadDir(dir string) ([]string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	dir = filepath.Clean(dir)
+	dir = cleaned(dir)
 	if !f.now.dirs[dir] {
 		return nil, pathErr("readdir", dir, os.ErrNotExist)
 	}
 	var names []string
 	for name := range f.now.files {
-		if filepath.Dir(name) == dir {
-			names = append(names, filepath.Base(name))
+		if path.Dir(name) == dir {
+			names = append(names, path.Base(name))
 		}
 	}
 	for name := range f.now.dirs {
-		if filepath.Dir(name) == dir && name != dir {
-			names = append(names, filepath.Base(name))
+		if path.Dir(name) == dir && name != dir {
+			names = append(names, path.Base(name))
 		}
 	}
 	sort.Strings(names)
@@ -303,14 +307,14 @@ func (f *FS) ReadDir(dir string) ([]string, error) {
 func (f *FS) Remove(name string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	name = filepath.Clean(name)
+	name = cleaned(name)
 	if f.now.files[name] == nil {
 		return pathErr(OpRemove, name, os.ErrNotExist)
 	}
 	if fault := f.begin(traced{Op: OpRemove, name: name}); fault != nil {
 		return pathErr(OpRemove, name, fault.Err)
 	}
-	f.changeDir(filepath.Dir(name), func(t tree) { delete(t.files, name) })
+	f.changeDir(path.Dir(name), func(t tree) { delete(t.files, name) })
 	return nil
 }
 
@@ -318,18 +322,18 @@ func (f *FS) Remove(name string) error {
 func (f *FS) Rename(oldname, newname string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	oldname, newname = filepath.Clean(oldname), filepath.Clean(newname)
+	oldname, newname = cleaned(oldname), cleaned(newname)
 	ino := f.now.files[oldname]
-	if ino == nil || !f.now.dirs[filepath.Dir(newname)] {
+	if ino == nil || !f.now.dirs[path.Dir(newname)] {
 		return pathErr(OpRename, oldname, os.ErrNotExist)
 	}
-	if filepath.Dir(oldname) != filepath.Dir(newname) {
+	if path.Dir(oldname) != path.Dir(newname) {
 		return pathErr(OpRename, oldname, errors.New("dbtest: expected both names in one directory"))
 	}
 	if fault := f.begin(traced{Op: OpRename, name: oldname, to: newname}); fault != nil {
 		return pathErr(OpRename, oldname, fault.Err)
 	}
-	f.changeDir(filepath.Dir(newname), func(t tree) {
+	f.changeDir(path.Dir(newname), func(t tree) {
 		if t.files[oldname] == ino {
 			delete(t.files, oldname)
 		}
@@ -342,14 +346,14 @@ func (f *FS) Rename(oldname, newname string) error {
 func (f *FS) MkdirAll(dir string, perm os.FileMode) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.mkdir(filepath.Clean(dir))
+	return f.mkdir(cleaned(dir))
 }
 
 func (f *FS) mkdir(dir string) error {
 	if f.now.dirs[dir] {
 		return nil
 	}
-	parent := filepath.Dir(dir)
+	parent := path.Dir(dir)
 	if err := f.mkdir(parent); err != nil {
 		return err
 	}
@@ -364,7 +368,7 @@ func (f *FS) mkdir(dir string) error {
 func (f *FS) SyncDir(dir string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	dir = filepath.Clean(dir)
+	dir = cleaned(dir)
 	if !f.now.dirs[dir] {
 		return pathErr(OpSyncDir, dir, os.ErrNotExist)
 	}
@@ -387,12 +391,12 @@ func (f *FS) SyncDir(dir string) error {
 func (f *FS) Stat(name string) (fs.FileInfo, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	name = filepath.Clean(name)
+	name = cleaned(name)
 	if ino := f.now.files[name]; ino != nil {
-		return info{name: filepath.Base(name), size: int64(len(ino.now.b)), mode: 0o600}, nil
+		return info{name: path.Base(name), size: int64(len(ino.now.b)), mode: 0o600}, nil
 	}
 	if f.now.dirs[name] {
-		return info{name: filepath.Base(name), mode: fs.ModeDir | 0o700}, nil
+		return info{name: path.Base(name), mode: fs.ModeDir | 0o700}, nil
 	}
 	return nil, pathErr("stat", name, os.ErrNotExist)
 }
@@ -414,7 +418,7 @@ func (i info) Sys() any           { return nil }
 func (f *FS) ReadFile(name string) ([]byte, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	ino := f.now.files[filepath.Clean(name)]
+	ino := f.now.files[cleaned(name)]
 	if ino == nil {
 		return nil, pathErr("read", name, os.ErrNotExist)
 	}
@@ -426,7 +430,7 @@ func (f *FS) ReadFile(name string) ([]byte, error) {
 func (f *FS) WriteFile(name string, data []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	name = filepath.Clean(name)
+	name = cleaned(name)
 	f.put(name, image{b: append([]byte(nil), data...)})
 }
 
@@ -434,7 +438,7 @@ func (f *FS) WriteFile(name string, data []byte) {
 func (f *FS) RemoveFile(name string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	name = filepath.Clean(name)
+	name = cleaned(name)
 	delete(f.now.files, name)
 	delete(f.stable.files, name)
 }

@@ -2,7 +2,7 @@ package dbtest
 
 import (
 	"math/rand/v2"
-	"path/filepath"
+	"path"
 	"sort"
 )
 
@@ -67,7 +67,7 @@ func (f *FS) CrashClone(seed uint64, keepPercent int) *FS {
 	sort.Strings(names) // the random numbers must not meet them in map order
 	for _, name := range names {
 		data := t.files[name].crash(keep)
-		if t.reachable(filepath.Dir(name)) {
+		if t.reachable(path.Dir(name)) {
 			c.put(name, data)
 		}
 	}
@@ -76,7 +76,7 @@ func (f *FS) CrashClone(seed uint64, keepPercent int) *FS {
 
 // reachable reports whether dir and all above it are there.
 func (t tree) reachable(dir string) bool {
-	return t.dirs[dir] && (dir == filepath.Dir(dir) || t.reachable(filepath.Dir(dir)))
+	return t.dirs[dir] && (dir == path.Dir(dir) || t.reachable(path.Dir(dir)))
 }
 
 // crash returns the stable image with the kept sectors of pending changes applied in order.

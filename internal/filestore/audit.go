@@ -10,12 +10,12 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/archive"
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/format"
+	"github.com/ctxpage/ctxpage/internal/system"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/wal"
@@ -73,7 +73,7 @@ func OpenManifests(ctx context.Context, path string, key []byte, keyring string)
 // leavesNamed returns how many leaves of the audit the database file at a path knows of, as of its last checkpoint; 0: it cannot
 // be told. The file is read as it is, beside whoever writes it: a page that changes meanwhile fails the checksum of its row.
 func leavesNamed(path string, key []byte, ring *Ring) (n uint64) {
-	f, err := os.OpenFile(path, os.O_RDONLY|oNoFollow|syscall.O_NONBLOCK, 0)
+	f, err := system.OpenFile(path, os.O_RDONLY, 0)
 	if err != nil {
 		return 0
 	}

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/system"
 	"github.com/ctxpage/ctxpage/store"
 	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
@@ -59,12 +60,7 @@ func (s *Store) openBolt(context.Context) (err error) {
 	db, err := bbolt.Open(s.opts.Path, 0o600, s.boltOptions(s.openFile))
 	switch {
 	case err == nil:
-		db.AllocSize = allocSize
-		s.bolt.Store(db)
-		s.pageSize = int64(db.Info().PageSize)
-		if s.opts.onBolt != nil {
-			s.opts.onBolt(db)
-		}
+		s.use(db)
 		return nil
 	case errors.Is(err, bolterrors.ErrTimeout):
 		return &store.LockedError{Path: s.opts.Path}
@@ -72,6 +68,16 @@ func (s *Store) openBolt(context.Context) (err error) {
 		return &store.CorruptError{File: s.opts.Path, Err: err, Hint: store.HintSalvage}
 	}
 	return fmt.Errorf("ctxpage: open %s: %w", s.opts.Path, err)
+}
+
+// use makes an opened file the one of the store.
+func (s *Store) use(db *bbolt.DB) {
+	db.AllocSize = allocSize
+	s.bolt.Store(db)
+	s.pageSize = int64(db.Info().PageSize)
+	if s.opts.onBolt != nil {
+		s.opts.onBolt(db)
+	}
 }
 
 // allocSize is the step in which the file grows, bytes. bbolt's 16 MiB would be most of a small
@@ -87,7 +93,7 @@ const boltPage = 8 << 10
 func (s *Store) boltOptions(open func(string, int, os.FileMode) (*os.File, error)) *bbolt.Options {
 	return &bbolt.Options{
 		Timeout: time.Second, ReadOnly: s.opts.ReadOnly, FreelistType: bbolt.FreelistMapType, NoSync: s.opts.NoSync,
-		InitialMmapSize: 1 << 28, // a remap waits for readers; start above the size most files reach
+		InitialMmapSize: system.MapBytes, // a remap waits for readers; start above the size most files reach
 		OpenFile:        open,
 		PageSize:        boltPage,
 	}
@@ -96,7 +102,7 @@ func (s *Store) boltOptions(open func(string, int, os.FileMode) (*os.File, error
 // openFile refuses symbolic links and keeps bbolt's file: after a panic its lock must be dropped by
 // hand.
 func (s *Store) openFile(name string, flag int, perm os.FileMode) (*os.File, error) {
-	f, err := os.OpenFile(name, flag|oNoFollow|syscall.O_NONBLOCK, perm) // a pipe in its place must not make us wait
+	f, err := system.OpenFile(name, flag, perm) // a pipe in its place must not make us wait
 	if err != nil {
 		return nil, err
 	}
@@ -163,7 +169,7 @@ func (s *Store) update(fn func(tx *bbolt.Tx) error) error {
 // its number is found by that.
 type resizeError struct {
 	err   error
-	errno syscall.Errno
+	errno error
 }
 
 // Error is bbolt's text.
@@ -175,10 +181,10 @@ func (e *resizeError) Unwrap() error { return e.errno }
 // withErrno adds the number of the system error to an error of bbolt that the file could not grow.
 // The file is unchanged, because bbolt grows it before it writes.
 func withErrno(err error) error {
-	if err == nil || !strings.HasPrefix(err.Error(), "file resize error: ") && !strings.HasPrefix(err.Error(), "file sync error: ") {
+	if err == nil || !strings.HasPrefix(err.Error(), "file resize error: ") && !strings.HasPrefix(err.Error(), "file sync error: ") && !strings.HasPrefix(err.Error(), "mmap allocate error: ") {
 		return err
 	}
-	for _, n := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG, syscall.EIO} {
+	for _, n := range []error{system.ErrNoSpace, syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG, syscall.EIO} {
 		if strings.HasSuffix(err.Error(), ": "+n.Error()) {
 			return &resizeError{err, n}
 		}
@@ -218,7 +224,10 @@ func (s *Store) within(run func(*bbolt.DB, func(*bbolt.Tx) error) error, fn func
 		if !errors.Is(err, bolterrors.ErrDatabaseNotOpen) {
 			return withErrno(err)
 		}
-		if db == s.bolt.Load() { // otherwise compact replaced the file
+		s.replacing.RLock()
+		same := db == s.bolt.Load() // otherwise compact replaced the file
+		s.replacing.RUnlock()
+		if same {
 			return store.ErrClosed
 		}
 	}

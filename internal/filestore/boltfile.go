@@ -12,9 +12,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/system"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -71,8 +71,8 @@ func fileProblem(path string) error {
 	if !st.Mode().IsRegular() {
 		return store.Invalid("path", fmt.Sprintf("%s, which is %v", path, st.Mode().Type()), "a regular file, or nothing; symbolic links are not followed")
 	}
-	if sys, ok := st.Sys().(*syscall.Stat_t); ok && sys.Nlink > 1 {
-		return store.Invalid("path", fmt.Sprintf("%s, which has %d names (hard links)", path, sys.Nlink), "a file with one name; copy it instead")
+	if n := system.Links(path, st); n > 1 {
+		return store.Invalid("path", fmt.Sprintf("%s, which has %d names (hard links)", path, n), "a file with one name; copy it instead")
 	}
 	return nil
 }
@@ -92,7 +92,11 @@ func directoryProblem(path string) error {
 
 // ownWrites keeps other users from writing a part of the database. A writer removes the permission.
 // A reader, which changes nothing, refuses what every user may write. A missing file is no problem.
+// Where files have no such permission, the folder keeps others out.
 func ownWrites(path string, readOnly bool) error {
+	if !system.Modes {
+		return nil
+	}
 	shared := fs.FileMode(0o022)
 	if readOnly {
 		shared = 0o002
@@ -193,7 +197,7 @@ func refuseForeign(path string) error {
 			return nil
 		}
 	}
-	f, err := os.OpenFile(path, os.O_RDONLY|oNoFollow|syscall.O_NONBLOCK, 0)
+	f, err := system.OpenFile(path, os.O_RDONLY, 0)
 	if err != nil {
 		return nil
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/engine"
+	"github.com/ctxpage/ctxpage/internal/system"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/wal"
 	"github.com/oklog/ulid/v2"
@@ -257,7 +258,10 @@ func (s *Store) syncRead() error {
 		return fmt.Errorf("ctxpage: head: %w", err)
 	}
 	for _, name := range names {
-		f, err := s.opts.FS.OpenFile(filepath.Join(dir, name), os.O_RDONLY, 0)
+		f, err := s.opts.FS.OpenFile(filepath.Join(dir, name), system.ToSync, 0)
+		if !system.ReadSyncs && errors.Is(err, os.ErrPermission) { // this user writes nothing here
+			continue
+		}
 		if err != nil {
 			return fmt.Errorf("ctxpage: head: %w", err)
 		}

@@ -3,6 +3,7 @@ package filestore
 import (
 	"context"
 	"errors"
+	"os"
 
 	"github.com/ctxpage/ctxpage/internal/archive"
 	"github.com/ctxpage/ctxpage/internal/engine"
@@ -109,6 +110,9 @@ func (s *Store) closeFiles() error {
 	switch {
 	case s.bolt.Load() != nil && s.broken.Load() == nil:
 		errs = append(errs, s.bolt.Load().Close())
+		if s.cutTo > 0 {
+			_ = os.Truncate(s.opts.Path, s.cutTo)
+		}
 	case s.file.Load() != nil: // bbolt's Close would wait forever; closing only the file keeps its lock, because it is mapped
 		unlockFile(s.file.Load())
 	}

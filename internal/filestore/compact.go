@@ -7,9 +7,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"syscall"
 
 	"go.etcd.io/bbolt"
+
+	"github.com/ctxpage/ctxpage/internal/system"
 )
 
 // A compaction writes the rows to a new file, without freed pages and without the old bytes that
@@ -53,15 +54,20 @@ func (s *Store) compact(ctx context.Context, report func(string, uint64, uint64)
 	// Closing an unlinked file for the last time frees its space, which takes 1 ms for each MB or
 	// two. bbolt would do that under locks that new readers wait for. So we keep the file open here
 	// until bbolt has closed it.
-	was, err := os.OpenFile(s.opts.Path, os.O_RDONLY|oNoFollow, 0)
-	st, serr := file.Stat()
-	if err = errors.Join(err, serr); err == nil {
-		defer was.Close()
+	var was *os.File
+	st, err := file.Stat()
+	if err == nil && system.ReplacesOpen {
+		if was, err = system.OpenFile(s.opts.Path, os.O_RDONLY, 0); err == nil {
+			defer was.Close()
+		}
+	}
+	if err == nil {
 		err = s.putInPlace(db, file)
 	}
 	if err != nil {
+		err = errors.Join(fmt.Errorf("ctxpage: compact %s: %w", s.opts.Path, err), db.Close())
 		os.Remove(s.opts.Path + compactSuffix) // behind the rename there is none
-		return before, 0, errors.Join(fmt.Errorf("ctxpage: compact %s: %w", s.opts.Path, err), db.Close())
+		return before, 0, err
 	}
 	return before, st.Size(), s.eng.At("compact changed")
 }
@@ -75,7 +81,7 @@ func (s *Store) compacted(ctx context.Context, report func(string, uint64, uint6
 		return nil, nil, err
 	}
 	open := func(name string, flag int, perm os.FileMode) (_ *os.File, err error) {
-		file, err = os.OpenFile(name, flag|os.O_EXCL|oNoFollow|syscall.O_CREAT, perm)
+		file, err = system.OpenFile(name, flag|os.O_EXCL|os.O_CREATE, perm)
 		return file, err
 	}
 	opts := s.boltOptions(open)
@@ -156,7 +162,7 @@ func copyRows(ctx context.Context, from *bbolt.Tx, to *bbolt.DB, change func(buc
 // must lead to all rows.
 func writeRows(ctx context.Context, path string, pageSize int64, from *bbolt.Tx, change func(bucket string, k, v []byte) ([]byte, error), sys func(*bbolt.Tx) error, report func(string, uint64, uint64)) (size int64, err error) {
 	open := func(name string, flag int, perm os.FileMode) (*os.File, error) {
-		return os.OpenFile(name, flag|os.O_EXCL|oNoFollow, perm)
+		return system.OpenFile(name, flag|os.O_EXCL, perm)
 	}
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{FreelistType: bbolt.FreelistMapType, NoSync: true, NoGrowSync: true, OpenFile: open, PageSize: int(pageSize)})
 	if err != nil {
@@ -196,6 +202,9 @@ func (s *Store) putInPlace(db *bbolt.DB, file *os.File) error {
 	if err := s.eng.At("compact synced"); err != nil {
 		return err
 	}
+	if !system.ReplacesOpen {
+		return s.replaceClosed(db)
+	}
 	if err := os.Rename(s.opts.Path+compactSuffix, s.opts.Path); err != nil {
 		return err
 	}
@@ -208,4 +217,30 @@ func (s *Store) putInPlace(db *bbolt.DB, file *os.File) error {
 	old := s.bolt.Swap(db)
 	s.file.Store(file)
 	return old.Close()
+}
+
+// replaceClosed is putInPlace where no open file can be replaced. Both files are closed for the rename, so it waits for
+// all readers of the old one, and new ones wait for it.
+func (s *Store) replaceClosed(db *bbolt.DB) error {
+	if err := db.Close(); err != nil {
+		return err
+	}
+	s.replacing.Lock()
+	defer s.replacing.Unlock()
+	if err := s.bolt.Load().Close(); err != nil {
+		return s.eng.Fail(err)
+	}
+	err := os.Rename(s.opts.Path+compactSuffix, s.opts.Path)
+	now, oerr := bbolt.Open(s.opts.Path, 0o600, s.boltOptions(s.openFile))
+	if oerr != nil {
+		return s.eng.Fail(errors.Join(err, oerr))
+	}
+	s.use(now)
+	if err != nil {
+		return err // the old file is open again
+	}
+	if err := s.eng.At("compact renamed"); err != nil {
+		return s.eng.Fail(err)
+	}
+	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/ctxpage/ctxpage/internal/system"
 	"github.com/ctxpage/ctxpage/wal"
 )
 
@@ -70,7 +71,7 @@ func copyDir(ctx context.Context, fsys wal.FS, from, to string, progress func(do
 // copyFile copies the bytes that a file has when it is opened, and what is appended while it is
 // copied. It does not follow a symbolic link.
 func copyFile(fsys wal.FS, from, to string) (n int64, err error) {
-	src, err := os.OpenFile(from, os.O_RDONLY|oNoFollow, 0)
+	src, err := system.OpenFile(from, os.O_RDONLY, 0)
 	if err != nil {
 		return 0, fmt.Errorf("ctxpage: copy: %w", err)
 	}

@@ -8,11 +8,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"syscall"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/engine"
 	"github.com/ctxpage/ctxpage/internal/format"
+	"github.com/ctxpage/ctxpage/internal/system"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
 )
@@ -42,7 +42,7 @@ func (d *damaged) keep(k format.HeadKey, row []byte, front bool) {
 // readFile reads the rows of bbolt's file. If no meta page can be read, the tree is lost but the pages
 // are not: every page is then looked at as a stray one.
 func (d *damaged) readFile(ctx context.Context) (err error) {
-	if d.file, err = os.OpenFile(d.path, os.O_RDONLY|oNoFollow|syscall.O_NONBLOCK, 0); err != nil {
+	if d.file, err = system.OpenFile(d.path, os.O_RDONLY, 0); err != nil {
 		d.file, d.missed = nil, true
 		if errors.Is(err, os.ErrNotExist) {
 			d.lose("file", "it is missing")

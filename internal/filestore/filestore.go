@@ -13,13 +13,13 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/archive"
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/engine"
 	"github.com/ctxpage/ctxpage/internal/lexical"
+	"github.com/ctxpage/ctxpage/internal/system"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/wal"
@@ -120,17 +120,19 @@ type Options struct {
 // The files are read at open and not watched afterwards. Before a checkpoint writes, it looks whether
 // the path still leads to the open file (sameFile) and whether the log is still in its place.
 type Store struct {
-	served // answered by eng
-	eng    *engine.Engine
-	opts   Options
-	lock   *processLock // nil: the caller has it
-	sys    sysRow
-	ring   atomic.Pointer[Ring]     // nil: the files are plain; an erase replaces it
-	bolt   atomic.Pointer[bbolt.DB] // compact replaces it
-	file   atomic.Pointer[os.File]  // bbolt's file, to drop its lock after a panic
-	log    *wal.Log
-	line   *fileLog     // log and rows as the engine has them
-	made   wal.Recovery // of the log, if the file was just made
+	served    // answered by eng
+	eng       *engine.Engine
+	opts      Options
+	lock      *processLock // nil: the caller has it
+	sys       sysRow
+	ring      atomic.Pointer[Ring]     // nil: the files are plain; an erase replaces it
+	bolt      atomic.Pointer[bbolt.DB] // compact replaces it
+	cutTo     int64                    // bytes of the file that pages take, for closeFiles; 0: it is left as it is
+	replacing sync.RWMutex             // held while it is replaced by a file that is opened for that; see replaceClosed
+	file      atomic.Pointer[os.File]  // bbolt's file, to drop its lock after a panic
+	log       *wal.Log
+	line      *fileLog     // log and rows as the engine has them
+	made      wal.Recovery // of the log, if the file was just made
 
 	nextRing *Ring  // the keyring after the erase whose files are written anew; under ckptMu
 	pageSize int64  // of bbolt's file, and of the one that compact makes
@@ -351,7 +353,7 @@ func (s *Store) limitPages(context.Context) error {
 	for _, dir := range []string{"-wal", "-manifest"} { // opening a missing one reports it
 		entries, _ := os.ReadDir(s.opts.Path + dir)
 		for _, e := range entries {
-			f, err := os.OpenFile(filepath.Join(s.opts.Path+dir, e.Name()), os.O_RDONLY|oNoFollow|syscall.O_NONBLOCK, 0)
+			f, err := system.OpenFile(filepath.Join(s.opts.Path+dir, e.Name()), os.O_RDONLY, 0)
 			if err != nil {
 				continue
 			}

@@ -9,10 +9,10 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"syscall"
 
 	"github.com/ctxpage/ctxpage/internal/archive"
 	"github.com/ctxpage/ctxpage/internal/engine"
+	"github.com/ctxpage/ctxpage/internal/system"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/wal"
 	"go.etcd.io/bbolt"
@@ -37,7 +37,8 @@ import (
 const (
 	keysSuffix = ".keys"
 	keysTemp   = ".keys.tmp"
-	sealedBit  = 1 << 16 // in the format of a sealed file
+	keysOld    = ".keys.old" // see oldFile
+	sealedBit  = 1 << 16     // in the format of a sealed file
 	maxRing    = 1 << 30
 )
 
@@ -65,7 +66,7 @@ func ringAt(path string, key []byte, rand io.Reader) (*Ring, error) {
 	if err := CheckKey(key); err != nil {
 		return nil, store.Invalid("key", err.Error(), fmt.Sprintf("%d random bytes (dbctl key new)", KeySize))
 	}
-	f, err := os.OpenFile(path, os.O_RDONLY|oNoFollow, 0)
+	f, err := system.OpenFile(path, os.O_RDONLY, 0)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, ErrNoKeyring
 	}
@@ -181,35 +182,62 @@ func writeRing(fsys wal.FS, path string, ring *Ring, key []byte) error {
 		os.Remove(temp)
 		return err
 	}
-	old, _ := os.OpenFile(path, os.O_WRONLY|oNoFollow, 0)
+	wipe := oldFile(path)
 	if err := fsys.Rename(temp, path); err != nil {
-		if old != nil {
-			old.Close()
-		}
+		wipe(false)
 		os.Remove(temp)
 		return err
 	}
-	if err := fsys.SyncDir(filepath.Dir(path)); err != nil {
-		if old != nil {
-			old.Close()
-		}
-		return err
-	}
-	if old == nil {
-		return nil
-	}
-	defer old.Close()
-	if st, err := old.Stat(); err == nil && !hasOtherLink(st) { // a hard link is a copy that the user made, and is left alone
-		_, _ = old.WriteAt(make([]byte, st.Size()), 0)
-		_ = old.Sync()
-	}
-	return nil
+	err = fsys.SyncDir(filepath.Dir(path))
+	wipe(err == nil)
+	return err
 }
 
-// hasOtherLink reports whether an open file that was removed still has another name.
-func hasOtherLink(st os.FileInfo) bool {
-	sys, ok := st.Sys().(*syscall.Stat_t)
-	return ok && sys.Nlink > 0 // its name is gone already
+// oldFile keeps hold of the file at a path, over which another will be renamed. wipe ends that, and overwrites the file if it is no
+// longer there. A hard link is a copy that the user made, and is left alone.
+//
+// Where no file can be renamed over an open one, the old file gets a second name meanwhile. A crash leaves it, and
+// the next keyring that is written removes it.
+func oldFile(path string) (wipe func(replaced bool)) {
+	name := path
+	if !system.ReplacesOpen {
+		name = path[:len(path)-len(filepath.Ext(path))] + keysOld
+		zero(name, 1)
+		os.Remove(name)
+		if os.Link(path, name) != nil {
+			return func(bool) {}
+		}
+		return func(replaced bool) {
+			if replaced {
+				zero(name, 1)
+			}
+			os.Remove(name)
+		}
+	}
+	old, _ := system.OpenFile(path, os.O_WRONLY, 0)
+	return func(replaced bool) {
+		if replaced && old != nil {
+			zeroFile(old, 0) // its name is gone already
+		}
+		_ = old.Close()
+	}
+}
+
+// zero overwrites the file of a name, if it has so many names.
+func zero(name string, names uint64) {
+	if f, err := system.OpenFile(name, os.O_WRONLY, 0); err == nil {
+		zeroFile(f, names)
+		_ = f.Close()
+	}
+}
+
+func zeroFile(f *os.File, names uint64) {
+	st, err := f.Stat()
+	if err != nil || system.Links(f.Name(), st) != names {
+		return
+	}
+	_, _ = f.WriteAt(make([]byte, st.Size()), 0)
+	_ = f.Sync()
 }
 
 // Rotate wraps the keyring of a database by another key. The data stays as it is, so it takes no

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/system"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -102,9 +103,9 @@ const maxLockFile = 64 << 10
 // once. A reader without the right to write takes the lock without a line.
 func lockProcess(path string, holder lockHolder, wait time.Duration, now func() time.Time) (*processLock, error) {
 	name, readOnly := path+".lock", holder.Reading
-	flag, mode := os.O_RDWR|os.O_CREATE, syscall.LOCK_EX
+	flag := os.O_RDWR | os.O_CREATE
 	if readOnly {
-		flag, mode = os.O_RDWR, syscall.LOCK_SH
+		flag = os.O_RDWR
 	}
 	if err := fileProblem(name); err != nil { // a link would lead the write elsewhere
 		return nil, err
@@ -112,9 +113,9 @@ func lockProcess(path string, holder lockHolder, wait time.Duration, now func() 
 	if err := ownWrites(name, readOnly); err != nil { // another user could hold it, or forge the holder
 		return nil, err
 	}
-	f, err := os.OpenFile(name, flag|oNoFollow|syscall.O_NONBLOCK, 0o600)
+	f, err := system.OpenFile(name, flag, 0o600)
 	if readOnly && (errors.Is(err, os.ErrPermission) || errors.Is(err, syscall.EROFS)) { // lock it without a line
-		f, err = os.OpenFile(name, os.O_RDONLY|oNoFollow|syscall.O_NONBLOCK, 0)
+		f, err = system.OpenFile(name, os.O_RDONLY, 0)
 	}
 	if readOnly && (errors.Is(err, os.ErrPermission) || errors.Is(err, os.ErrNotExist)) {
 		// A reader makes no file. Without this one, as in a copy, a writer is kept out by bbolt's
@@ -126,13 +127,13 @@ func lockProcess(path string, holder lockHolder, wait time.Duration, now func() 
 	}
 	// A wait for another process is in real time, whatever the database's clock says.
 	for deadline := time.Now().Add(wait); ; {
-		err = syscall.Flock(int(f.Fd()), mode|syscall.LOCK_NB)
+		err = system.TryLock(f, readOnly)
 		if err == nil {
 			break
 		}
-		if !errors.Is(err, syscall.EWOULDBLOCK) || !time.Now().Before(deadline) {
+		if !errors.Is(err, system.ErrBusy) || !time.Now().Before(deadline) {
 			defer f.Close()
-			if errors.Is(err, syscall.EWOULDBLOCK) {
+			if errors.Is(err, system.ErrBusy) {
 				return nil, holderOf(path, f, readOnly)
 			}
 			return nil, fmt.Errorf("ctxpage: lock %s: %w", name, err)
@@ -175,7 +176,7 @@ func (l *processLock) signReader(name string, holder lockHolder) {
 	if err != nil || st.Size() > maxLockFile {
 		return
 	}
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_APPEND|oNoFollow|syscall.O_NONBLOCK, 0)
+	f, err := system.OpenFile(name, os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
 		return
 	}
@@ -216,24 +217,19 @@ func (l *processLock) name(b []byte) error {
 // maxLockFile bytes and one line of a late reader are read, whatever somebody wrote into the file.
 func holderOf(path string, f *os.File, reader bool) error {
 	e := &store.LockedError{Path: path}
-	if !reader && syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB) == nil {
+	if !reader && system.TryLock(f, true) == nil {
 		e.Reading = true // closing f releases it again
 	}
 	b := make([]byte, maxLockFile+1<<10)
 	n, _ := f.ReadAt(b, 0)
 	for line := range bytes.Lines(b[:n]) {
 		var h lockHolder
-		if json.Unmarshal(line, &h) == nil && h.Reading == e.Reading && alive(h.PID) {
+		if json.Unmarshal(line, &h) == nil && h.Reading == e.Reading && system.Alive(h.PID) {
 			e.PID, e.Program, e.Since, e.Socket, e.Opening = h.PID, h.Program, h.Since, h.Socket, h.Opening
 			break
 		}
 	}
 	return e
-}
-
-// alive reports whether a process exists, so that a killed one is not named.
-func alive(pid int) bool {
-	return pid > 0 && !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
 }
 
 // release releases the lock. The file stays (see processLock). A writer removes its line, so that
@@ -248,6 +244,6 @@ func (l *processLock) release() error {
 	if l.size > 0 {
 		_, _ = l.f.WriteAt(append(bytes.Repeat([]byte{' '}, l.size-1), '\n'), l.line)
 	}
-	_ = syscall.Flock(int(l.f.Fd()), syscall.LOCK_UN)
+	_ = system.Unlock(l.f)
 	return l.f.Close()
 }

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -332,13 +331,14 @@ func TestNewerFormat(t *testing.T) {
 
 // TestNotADatabase: what is in the path's place and is none of ours is refused, and left as it is.
 func TestNotADatabase(t *testing.T) {
+	dbtest.NeedsPosix(t, "links without a privilege, and named pipes")
 	dir := t.TempDir()
 	real := closedDatabase(t)
 	at := func(name string) string { return filepath.Join(dir, name) }
 	require.NoError(t, os.Symlink(real, at("symlink")))
 	require.NoError(t, os.Symlink(at("nowhere"), at("dangling")))
 	require.NoError(t, os.Link(real, at("hardlink")))
-	require.NoError(t, syscall.Mkfifo(at("fifo"), 0o600))
+	require.NoError(t, dbtest.Mkfifo(at("fifo")))
 	require.NoError(t, os.Mkdir(at("directory"), 0o700))
 	require.NoError(t, os.WriteFile(at("notes.txt"), []byte("buy milk\n"), 0o600))
 	require.NoError(t, os.WriteFile(at("large"), []byte(strings.Repeat("buy milk\n", 10_000)), 0o600))
@@ -417,7 +417,8 @@ func TestHalfMade(t *testing.T) {
 
 // TestModes: nobody but the owner reads an agent's memory, whatever the umask.
 func TestModes(t *testing.T) {
-	defer syscall.Umask(syscall.Umask(0))
+	dbtest.NeedsPosix(t, "modes of files")
+	defer dbtest.Umask(dbtest.Umask(0))
 	path := closedDatabase(t)
 	db := openTest(t, path, Options{})
 	backup := filepath.Join(t.TempDir(), "copy.ctx")
@@ -512,7 +513,7 @@ func TestReadOnlyPlace(t *testing.T) {
 	cmd := childCommand("reader", path)
 	cmd.Path = program
 	if os.Getuid() == 0 {
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+		dbtest.RunAs(cmd, nobody, nobody)
 	}
 	require.Equal(t, "text 3", string(must(cmd.Output())(t)))
 	require.Equal(t, before, fingerprint(t, path))

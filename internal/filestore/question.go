@@ -13,6 +13,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/engine"
 	"github.com/ctxpage/ctxpage/internal/format"
+	"github.com/ctxpage/ctxpage/internal/system"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/wal"
@@ -94,7 +95,7 @@ func questionInFile(path string, ring *Ring, leaf uint64) (row []byte, err error
 		return nil, fmt.Errorf("ctxpage: the questions are in the file of the database: %w", err)
 	}
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true, Timeout: questionWait, OpenFile: func(name string, flag int, perm os.FileMode) (*os.File, error) {
-		return os.OpenFile(name, flag|oNoFollow, perm)
+		return system.OpenFile(name, flag, perm)
 	}})
 	switch {
 	case errors.Is(err, bolterrors.ErrTimeout):
@@ -128,7 +129,7 @@ func questionInFile(path string, ring *Ring, leaf uint64) (row []byte, err error
 
 // questionLocked returns the error that names the process that has the file.
 func questionLocked(path string) error {
-	f, err := os.OpenFile(path+".lock", os.O_RDONLY|oNoFollow, 0)
+	f, err := system.OpenFile(path+".lock", os.O_RDONLY, 0)
 	if err != nil {
 		return &store.LockedError{Path: path}
 	}

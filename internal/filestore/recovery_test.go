@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -425,13 +424,14 @@ func TestForeignParts(t *testing.T) {
 
 // TestLinks: no link is followed in the place of a part of a database, and a lock that is no file is no lock.
 func TestLinks(t *testing.T) {
+	dbtest.NeedsPosix(t, "links without a privilege, and named pipes")
 	whole := closedDatabase(t)
 	victim := filepath.Join(t.TempDir(), "victim")
 	require.NoError(t, os.WriteFile(victim, []byte("keep"), 0o600))
 	for name, put := range map[string]func(path string) error{
 		"link for the lock":      func(path string) error { return os.Symlink(victim, path+".lock") },
 		"hard link for the lock": func(path string) error { return os.Link(victim, path+".lock") },
-		"pipe for the lock":      func(path string) error { return syscall.Mkfifo(path+".lock", 0o600) },
+		"pipe for the lock":      func(path string) error { return dbtest.Mkfifo(path + ".lock") },
 		"link for the log": func(path string) error {
 			return errors.Join(os.Rename(path+"-wal", path+".w"), os.Symlink(path+".w", path+"-wal"))
 		},

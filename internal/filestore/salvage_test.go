@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -558,7 +557,8 @@ func (c *salvageContext) Err() error { return c.asked() }
 // TestSalvagePipe: who left a pipe in the file's place does not make us wait.
 func TestSalvagePipe(t *testing.T) {
 	path, to := filepath.Join(t.TempDir(), "a.ctx"), dbtest.MemoryPath(t)
-	require.NoError(t, syscall.Mkfifo(path, 0o600))
+	dbtest.NeedsPosix(t, "named pipes")
+	require.NoError(t, dbtest.Mkfifo(path))
 	done := make(chan error, 1)
 	go func() {
 		_, err := Salvage(context.Background(), path, to, filestore.SalvageOptions{})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/ctxpage/ctxpage/internal/system"
 	"github.com/ctxpage/ctxpage/store"
 	"go.etcd.io/bbolt"
 )
@@ -52,6 +53,10 @@ func (s *Store) shrink(ctx context.Context, dry bool, progress store.Progress) (
 // the space.
 func (s *Store) endAtPages() {
 	_ = s.view(func(tx *bbolt.Tx) error {
+		if !system.ReplacesOpen {
+			s.cutTo = tx.Size() // a mapped file cannot be cut: closeFiles does it
+			return nil
+		}
 		if st, err := s.file.Load().Stat(); err == nil && st.Size() > tx.Size() {
 			_ = s.file.Load().Truncate(tx.Size())
 		}

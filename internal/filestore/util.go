@@ -5,23 +5,20 @@ import (
 	"io"
 	"os"
 	"sync"
-	"syscall"
 
+	"github.com/ctxpage/ctxpage/internal/system"
 	"github.com/ctxpage/ctxpage/wal"
 )
 
-// oNoFollow keeps a symbolic link in a file's place from being followed.
-const oNoFollow = syscall.O_NOFOLLOW
-
 // unlockFile drops the lock of a file that bbolt keeps open and can no longer close.
 func unlockFile(f *os.File) {
-	_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN)
+	system.UnlockMapped(f)
 	_ = f.Close()
 }
 
 // noSpace reports whether an error means a full disk (or quota), not a failing one.
 func noSpace(err error) bool {
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, wal.ErrFull)
+	return system.NoSpace(err) || errors.Is(err, wal.ErrFull)
 }
 
 // LockedReader makes a source of randomness safe for concurrent use.

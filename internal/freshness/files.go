@@ -32,6 +32,7 @@ const (
 )
 
 // Files is the source of file: artefacts. It reads files below one of its roots, through os.Root: no path, link or .. leads out of them.
+// Paths are compared with slashes on every system: file:C:/notes/a.md.
 type Files struct {
 	// Host names the machine whose files they are, where a database is used by several; "": it is not recorded. It is set
 	// before the first call.
@@ -91,6 +92,7 @@ func (s *Files) AddRoot(dir string) error {
 	if err != nil {
 		return fmt.Errorf("ctxpage: file root %q: %w", dir, err)
 	}
+	abs = filepath.ToSlash(abs)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range s.roots {
@@ -117,6 +119,7 @@ func (s *Files) nearest(key string) (dir, rel string, err error) {
 	if strings.ContainsRune(key, 0) || !filepath.IsAbs(key) {
 		return "", "", fmt.Errorf("ctxpage: source file:%s: expected an absolute path", key)
 	}
+	key = filepath.ToSlash(key)
 	s.mu.RLock()
 	roots := s.roots
 	s.mu.RUnlock()

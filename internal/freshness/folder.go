@@ -32,7 +32,7 @@ const (
 
 // Found is a file worth taking.
 type Found struct {
-	Path string // absolute
+	Path string // absolute, with slashes
 	Rel  string // below the directory, with slashes
 	Size int64
 }
@@ -174,7 +174,7 @@ func (w *Walker) file(path, rel string, e fs.DirEntry) {
 	case w.MaxFiles > 0 && len(w.Files) >= w.MaxFiles || w.MaxBytes > 0 && w.bytes+st.Size() > w.MaxBytes:
 		w.Skip(rel, Limit)
 	default:
-		w.Files, w.bytes = append(w.Files, Found{path, rel, st.Size()}), w.bytes+st.Size()
+		w.Files, w.bytes = append(w.Files, Found{filepath.ToSlash(path), rel, st.Size()}), w.bytes+st.Size()
 	}
 }
 

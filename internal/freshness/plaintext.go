@@ -18,6 +18,7 @@ import (
 // PlainText returns the text of a file's bytes. It reports false for bytes that are no text.
 func PlainText(path string, b []byte) (string, bool) {
 	text, ok := decode(b)
+	text = strings.ReplaceAll(text, "\r\n", "\n") // as editors on Windows end lines: paragraphs are found, and a line costs as much as elsewhere
 	if ok && Notebook(path) {
 		if cells, is := notebook(text); is {
 			return cells, true

@@ -120,3 +120,12 @@ func TestWebPageMarkup(t *testing.T) {
 		require.Equal(t, c.want, got, "%q", c.page)
 	}
 }
+
+// A file with the line ends of Windows says what it says with those of other systems; a lone return stays.
+func TestLineEndsOfWindows(t *testing.T) {
+	for _, b := range []string{"# Title\r\n\r\none\r\ntwo\rthree\r\n", "\xff\xfe#\x00 \x00T\x00i\x00t\x00l\x00e\x00\r\x00\n\x00\r\x00\n\x00o\x00n\x00e\x00\r\x00\n\x00t\x00w\x00o\x00\r\x00t\x00h\x00r\x00e\x00e\x00\r\x00\n\x00"} {
+		got, ok := freshness.PlainText("a.md", []byte(b))
+		require.True(t, ok)
+		require.Equal(t, "# Title\n\none\ntwo\rthree\n", got)
+	}
+}

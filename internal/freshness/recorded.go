@@ -90,13 +90,13 @@ func Directories(ctx context.Context, st store.Store, scope string) (list []Reco
 	return list, nil
 }
 
-// Normalised returns r with an absolute path and a size, or the rule that r breaks.
+// Normalised returns r with an absolute path, with slashes, and a size, or the rule that r breaks.
 func (r Recorded) Normalised(size int64) (Recorded, error) {
 	abs, err := filepath.Abs(r.Dir)
 	if err != nil {
 		return r, fmt.Errorf("ctxpage: directory %q: %w", r.Dir, err)
 	}
-	r.Dir = abs
+	r.Dir = filepath.ToSlash(abs)
 	if r.MaxSize == 0 {
 		r.MaxSize = size
 	}

@@ -35,7 +35,7 @@ type ClientOptions struct {
 	// Now is the clock of Mark.Heard; nil means the system clock.
 	Now func() time.Time
 
-	peer    func(*net.UnixConn) (peerID, error)
+	peer    func(net.Conn) (peerID, error)
 	dial    func(ctx context.Context) (net.Conn, error) // of a test: connects without a socket
 	goodbye time.Duration                               // of a test: how long Close waits for the answer to it, if that is not byeTime
 }
@@ -163,14 +163,13 @@ func dialer(opts ClientOptions, reached *atomic.Int64) func(context.Context) (ne
 	if opts.dial != nil {
 		return opts.dial
 	}
-	var d net.Dialer
 	return func(ctx context.Context) (net.Conn, error) {
 		path := opts.Socket()
-		conn, err := d.DialContext(ctx, "unix", path)
+		conn, err := connect(ctx, path)
 		if err != nil {
 			return nil, &dialError{err}
 		}
-		who, err := opts.peer(conn.(*net.UnixConn))
+		who, err := opts.peer(conn)
 		if err == nil && who.uid != os.Geteuid() {
 			err = fmt.Errorf("%w: %s by user %d", ErrForeign, path, who.uid)
 		}
@@ -345,13 +344,15 @@ func (c *Client) unavailable(err error) error {
 }
 
 // holderOf asks the kernel which process serves the socket; 0 means none.
-func holderOf(path string, peer func(*net.UnixConn) (peerID, error)) int {
-	conn, err := net.DialTimeout("unix", path, 100*time.Millisecond)
+func holderOf(path string, peer func(net.Conn) (peerID, error)) int {
+	ctx, cancel := context.WithTimeout(background, 100*time.Millisecond)
+	defer cancel()
+	conn, err := connect(ctx, path)
 	if err != nil {
 		return 0
 	}
 	defer conn.Close()
-	who, err := peer(conn.(*net.UnixConn))
+	who, err := peer(conn)
 	if err != nil {
 		return 0
 	}

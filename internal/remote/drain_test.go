@@ -96,7 +96,7 @@ func TestStoppedListenerHoldsUpNobody(t *testing.T) {
 	require.NoError(t, err)
 	go srv.Serve(l)
 	defer srv.Close()
-	c, err := net.Dial("unix", path)
+	c, err := remote.Connect(context.Background(), path)
 	require.NoError(t, err)
 	defer c.Close()
 	session, err := remote.HelloOn(c)
@@ -217,7 +217,7 @@ func TestManyOwnersEnd(t *testing.T) {
 		path := socket(t)
 		serve(t, newMemory(t), path, remote.ServerOptions{})
 		through := socket(t)
-		l, err := net.Listen("unix", through)
+		l, err := remote.Listen(through)
 		require.NoError(t, err)
 		defer l.Close()
 		var until atomic.Pointer[time.Time] // connections are cut
@@ -244,7 +244,7 @@ func TestManyOwnersEnd(t *testing.T) {
 					_ = c.Close()
 					continue
 				}
-				s, err := net.Dial("unix", path)
+				s, err := remote.Connect(context.Background(), path)
 				if err != nil {
 					_ = c.Close()
 					continue

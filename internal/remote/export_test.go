@@ -22,8 +22,8 @@ func Patient(o ServerOptions, d time.Duration) ServerOptions {
 	return o
 }
 
-func seesUser(uid int) func(*net.UnixConn) (peerID, error) {
-	return func(*net.UnixConn) (peerID, error) { return peerID{uid: uid}, nil }
+func seesUser(uid int) func(net.Conn) (peerID, error) {
+	return func(net.Conn) (peerID, error) { return peerID{uid: uid}, nil }
 }
 
 // SeesUser gives options of a client that finds a user at the other end.
@@ -34,7 +34,7 @@ func SeesUser(o ClientOptions, uid int) ClientOptions {
 
 // SeesProcess gives options of a client that finds processes at the other end.
 func SeesProcess(o ClientOptions, pid func() int) ClientOptions {
-	o.peer = func(*net.UnixConn) (peerID, error) { return peerID{uid: os.Geteuid(), pid: pid()}, nil }
+	o.peer = func(net.Conn) (peerID, error) { return peerID{uid: os.Geteuid(), pid: pid()}, nil }
 	return o
 }
 

@@ -58,7 +58,7 @@ func newProxy(t testing.TB, to string) (*proxy, string) {
 	p.cutAsk.Store(-1)
 	p.cutAns.Store(-1)
 	path := socket(t)
-	l, err := net.Listen("unix", path)
+	l, err := remote.Listen(path)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close(); p.cutAll() })
 	go func() {
@@ -74,7 +74,7 @@ func newProxy(t testing.TB, to string) (*proxy, string) {
 }
 
 func (p *proxy) pass(c net.Conn) {
-	s, err := net.Dial("unix", p.to.Load().(string))
+	s, err := remote.Connect(context.Background(), p.to.Load().(string))
 	if err != nil {
 		_ = c.Close()
 		return
@@ -582,7 +582,7 @@ func TestSilentServer(t *testing.T) {
 func newStuck(t testing.TB, to string) (*atomic.Bool, string) {
 	var stuck atomic.Bool
 	path := socket(t)
-	l, err := net.Listen("unix", path)
+	l, err := remote.Listen(path)
 	require.NoError(t, err)
 	ended := make(chan struct{})
 	t.Cleanup(func() { close(ended); _ = l.Close() })
@@ -606,7 +606,7 @@ func newStuck(t testing.TB, to string) (*atomic.Bool, string) {
 			if err != nil {
 				return
 			}
-			s, err := net.Dial("unix", to)
+			s, err := remote.Connect(context.Background(), to)
 			if err != nil {
 				_ = c.Close()
 				continue

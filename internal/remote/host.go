@@ -5,10 +5,10 @@ import (
 	"errors"
 	"net"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/filestore"
+	"github.com/ctxpage/ctxpage/internal/system"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -83,7 +83,7 @@ func bind(path string) (net.Listener, error) {
 		return nil, err
 	}
 	l, err := Listen(where)
-	if !errors.Is(err, syscall.ENOSPC) {
+	if !system.NoSpace(err) {
 		return l, err
 	}
 	if where, err = ShortSocketPath(path); err != nil {

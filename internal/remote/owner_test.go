@@ -412,6 +412,7 @@ func TestNetworkFileSystem(t *testing.T) {
 
 // A path that is too long for a socket has one of a short name, which the lock file tells.
 func TestLongPath(t *testing.T) {
+	dbtest.NeedsPosix(t, "a limit of the path of a socket")
 	t.Parallel()
 	dir := filepath.Join(filepath.Dir(dbtest.MemoryPath(t)), string(make30('a')), string(make30('b')), string(make30('c')))
 	require.NoError(t, os.MkdirAll(dir, 0o700))

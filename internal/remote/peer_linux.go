@@ -8,8 +8,8 @@ import (
 )
 
 // peerOf asks the kernel for the user and process at the other end.
-func peerOf(c *net.UnixConn) (who peerID, err error) {
-	raw, err := c.SyscallConn()
+func peerOf(c net.Conn) (who peerID, err error) {
+	raw, err := c.(*net.UnixConn).SyscallConn()
 	if err != nil {
 		return who, fmt.Errorf("ctxpage: peer: %w", err)
 	}

@@ -1,4 +1,4 @@
-//go:build !linux && !darwin
+//go:build !linux && !darwin && !windows
 
 package remote
 
@@ -8,6 +8,6 @@ import (
 )
 
 // peerOf fails: on a system that does not identify the other end, no client is served.
-func peerOf(*net.UnixConn) (peerID, error) {
+func peerOf(net.Conn) (peerID, error) {
 	return peerID{}, errors.New("ctxpage: this system does not tell whose process is at the other end of a socket")
 }

@@ -15,7 +15,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -418,6 +417,7 @@ func TestTurnsOfTwoProcesses(t *testing.T) {
 // An owner that is stopped is named within 2 s, by whoever opens and by whoever is a client, and loses nothing: when it
 // goes on, so do they.
 func TestStoppedOwner(t *testing.T) {
+	dbtest.NeedsPosix(t, "a signal that stops a process")
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -428,7 +428,7 @@ func TestStoppedOwner(t *testing.T) {
 	defer client.Close()
 	_, err = client.Scope("acme").Put(ctx, ctxpage.Artefact{ID: "x", Text: "before"})
 	require.NoError(t, err)
-	require.NoError(t, a.Process.Signal(syscall.SIGSTOP))
+	require.NoError(t, dbtest.Pause(a.Process))
 	require.Eventually(t, func() bool { return stopped(t, a.Process.Pid) }, time.Minute, time.Millisecond)
 	stalls := dbtest.WatchStalls(t)
 	for name, call := range map[string]func() error{
@@ -446,7 +446,7 @@ func TestStoppedOwner(t *testing.T) {
 		require.GreaterOrEqual(t, took, 1900*time.Millisecond, name)
 		require.Less(t, worked, 3900*time.Millisecond, name) // a server that is asked twice takes 4 s; TestSilentServerTime of package remote has the exact bound
 	}
-	require.NoError(t, a.Process.Signal(syscall.SIGCONT))
+	require.NoError(t, dbtest.Resume(a.Process))
 	_, err = client.Scope("acme").Put(ctx, ctxpage.Artefact{ID: "x", Text: "after"})
 	require.NoError(t, err)
 	require.NoError(t, a.in.Close())

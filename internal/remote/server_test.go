@@ -2,10 +2,10 @@ package remote_test
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/remote"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
@@ -37,7 +38,7 @@ func TestOtherClients(t *testing.T) {
 	path := socket(t)
 	serve(t, mem, path, remote.ServerOptions{})
 	say := func(said string) string {
-		c, err := net.Dial("unix", path)
+		c, err := remote.Connect(context.Background(), path)
 		require.NoError(t, err)
 		defer c.Close()
 		_, err = io.WriteString(c, said)
@@ -73,7 +74,7 @@ func TestOtherServers(t *testing.T) {
 	t.Parallel()
 	for name, says := range map[string]string{"made before v0.1.0": oldAnswer, `greets with "ctxpage/2\r\n\r\n"`: "ctxpage/2\r\n\r\n"} {
 		path := socket(t)
-		l, err := net.Listen("unix", path)
+		l, err := remote.Listen(path)
 		require.NoError(t, err)
 		var heard atomic.Value
 		go func() {
@@ -118,7 +119,7 @@ func TestRequestsThatStop(t *testing.T) {
 	path := socket(t)
 	end := serve(t, newMemory(t), path, remote.Patient(remote.ServerOptions{}, short))
 	c := dial(t, path, remote.ClientOptions{})
-	raw, err := net.Dial("unix", path)
+	raw, err := remote.Connect(context.Background(), path)
 	require.NoError(t, err)
 	defer raw.Close()
 	session, err := remote.HelloOn(raw)
@@ -128,7 +129,7 @@ func TestRequestsThatStop(t *testing.T) {
 	var all sync.WaitGroup
 	for _, said := range []string{"ctx", remote.Greeting + "c", remote.Greeting + stat[:9], remote.Greeting + stat[:len(stat)-1]} {
 		all.Go(func() {
-			conn, err := net.Dial("unix", path)
+			conn, err := remote.Connect(context.Background(), path)
 			if !assert.NoError(t, err) {
 				return
 			}
@@ -152,7 +153,7 @@ func TestRequestsThatStop(t *testing.T) {
 		_, err := c.Stat(ctx)
 		require.NoError(t, err)
 	}
-	stops, err := net.Dial("unix", path)
+	stops, err := remote.Connect(context.Background(), path)
 	require.NoError(t, err)
 	defer stops.Close()
 	_, err = io.WriteString(stops, remote.Greeting+stat[:9])
@@ -225,12 +226,13 @@ func TestListen(t *testing.T) {
 	b, err := os.ReadFile(path)
 	require.NoError(t, err)
 	require.Equal(t, "a file", string(b))
-	_, err = remote.Listen("/" + strings.Repeat("x", 103))
+	_, err = remote.Listen("/" + strings.Repeat("x", 1<<15))
 	require.ErrorIs(t, err, store.ErrInvalid)
 }
 
 // A database with a long path is served at a short name in a directory of the user's own.
 func TestSocketPath(t *testing.T) {
+	dbtest.NeedsPosix(t, "a limit of the path of a socket")
 	dir := filepath.Dir(socket(t))
 	real, err := filepath.EvalSymlinks(dir)
 	require.NoError(t, err)

@@ -35,7 +35,7 @@ func newRawStream(t *testing.T, opts ServerOptions) *rawStream {
 	path := filepath.Join(dir, "s")
 	l, err := Listen(path)
 	require.NoError(t, err)
-	return rawStreamOn(t, opts, l, func(context.Context) (net.Conn, error) { return net.Dial("unix", path) })
+	return rawStreamOn(t, opts, l, func(context.Context) (net.Conn, error) { return Connect(context.Background(), path) })
 }
 
 // newPipedStream makes one in a bubble of synctest, whose clock no load moves.

@@ -60,7 +60,7 @@ func remoteDB(t *testing.T, path string, opts remote.ClientOptions, files ...str
 	t.Helper()
 	log := &asked{}
 	c := dial(t, path, remote.Through(opts, func(ctx context.Context) (net.Conn, error) {
-		conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
+		conn, err := remote.Connect(ctx, path)
 		return overheard{conn, log}, err
 	}))
 	db, err := ctxpage.Open("trips", ctxpage.Options{Store: c, FileRoots: files, NoWatch: true}) // the process with the store watches

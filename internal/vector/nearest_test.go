@@ -8,9 +8,9 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"syscall"
 	"testing"
 
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/stretchr/testify/require"
 )
 
@@ -227,9 +227,9 @@ func TestRecallOfReal(t *testing.T) {
 	s, f, found := setOf(vecs), Finder{}, 0
 	var took []float64
 	for _, v := range questions {
-		q, begun := NewQuestion(v), cpuTime()
+		q, begun := NewQuestion(v), dbtest.CPUTime().Seconds()
 		hits := f.Search([]*Set{s}, q, 50, Visible{})
-		took = append(took, 1000*(cpuTime()-begun))
+		took = append(took, 1000*(dbtest.CPUTime().Seconds()-begun))
 		want := exact(vecs, v, 50, nil)
 		for _, h := range hits {
 			if slices.Contains(want, h.Num) {
@@ -272,15 +272,6 @@ func beside(rng *rand.Rand, v []float32, cosine float64) []float32 {
 	return noise
 }
 
-// cpuTime is the time of the process's processors, in seconds.
-func cpuTime() float64 {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		panic(err)
-	}
-	return float64(u.Utime.Sec+u.Stime.Sec) + float64(u.Utime.Usec+u.Stime.Usec)/1e6
-}
-
 func BenchmarkSearch(b *testing.B) {
 	for _, c := range []struct {
 		name string
@@ -291,9 +282,9 @@ func BenchmarkSearch(b *testing.B) {
 			q := NewQuestion(gauss(rand.New(rand.NewPCG(1, 1)), 384, nil, 1))
 			took := make([]float64, 0, b.N)
 			for b.Loop() {
-				begun := cpuTime()
+				begun := dbtest.CPUTime().Seconds()
 				f.Search([]*Set{s}, q, 100, Visible{})
-				took = append(took, 1000*(cpuTime()-begun))
+				took = append(took, 1000*(dbtest.CPUTime().Seconds()-begun))
 			}
 			slices.Sort(took)
 			b.ReportMetric(took[len(took)/2], "cpu-ms-p50")
@@ -401,12 +392,12 @@ func TestQuantise(t *testing.T) {
 func BenchmarkPut(b *testing.B) {
 	v := gauss(rand.New(rand.NewPCG(15, 16)), 384, nil, 1)
 	s := NewSet(384)
-	num, begun := uint64(0), cpuTime()
+	num, begun := uint64(0), dbtest.CPUTime().Seconds()
 	for b.Loop() {
 		num++
 		s.Put(1+num%10_000, v)
 	}
-	b.ReportMetric(1e9*(cpuTime()-begun)/float64(b.N), "cpu-ns/op")
+	b.ReportMetric(1e9*(dbtest.CPUTime().Seconds()-begun)/float64(b.N), "cpu-ns/op")
 }
 
 // TestJoin: sets that were filled apart give what one set gives that was filled with all.

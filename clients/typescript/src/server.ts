@@ -192,7 +192,11 @@ async function start(path: string, options: StartOptions, place: Place, until: n
     });
   } finally {
     closeSync(errors);
-    rmSync(dir, { recursive: true, force: true });
+    try {
+      rmSync(dir, { recursive: true, force: true });
+    } catch {
+      // On Windows the server has the file open: it stays in the folder for temporary files.
+    }
   }
 }
 

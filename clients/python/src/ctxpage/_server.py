@@ -34,7 +34,10 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-HAS_UNIX = hasattr(socket, "AF_UNIX")
+HAS_UNIX = os.name != "nt" and hasattr(socket, "AF_UNIX")
+
+# On Windows a server in the console of its starter would end with it.
+_DETACHED = getattr(subprocess, "DETACHED_PROCESS", 0) | getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
 
 
 @dataclass(frozen=True)
@@ -161,7 +164,7 @@ class Server:
             command += ["--http", "127.0.0.1:0", "--token-file", self._token_file()]
         with tempfile.TemporaryFile() as errors:
             try:
-                child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, start_new_session=True)
+                child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, start_new_session=True, creationflags=_DETACHED)
             except OSError as e:
                 raise Unavailable(f"{command[0]} cannot be run: {e}", hint="set CTXPAGE_BINARY to the path of dbctl") from e
             assert child.stdout is not None

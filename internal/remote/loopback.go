@@ -1,0 +1,228 @@
+package remote
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/ctxpage/ctxpage/internal/system"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// On Windows a socket is a port of the loopback interface, and a file in the socket's place that names the port and has a secret.
+// Any program of the machine can connect to the port. So before anything else is sent, each end proves that it can read the file,
+// which lies beside the database and is protected as the database is:
+//
+//	client  a random challenge, 32 bytes
+//	server  a challenge of its own; HMAC-SHA256(secret, "server", both challenges)
+//	client  HMAC-SHA256(secret, "client", both challenges)
+//
+// An end that cannot prove it is disconnected. A program that got the port after the server was killed learns nothing, because the
+// secret is never sent.
+
+// loopbackFile is what the file says.
+type loopbackFile struct {
+	Address string `json:"loopback"`
+	PID     int    `json:"pid"`
+	Secret  []byte `json:"secret"`
+}
+
+const (
+	challengeBytes = 32
+	proofTime      = 2 * time.Second // an end that is silent for so long is disconnected
+	maxLoopback    = 4 << 10         // bytes of the file
+)
+
+// errUnproven is of an end that did not read the file.
+var errUnproven = errors.New("ctxpage: the program at the other end does not know the secret of this database's socket")
+
+// readLoopback reads the file in a socket's place.
+func readLoopback(path string) (is loopbackFile, err error) {
+	f, err := system.OpenFile(path, os.O_RDONLY, 0)
+	if err != nil {
+		return is, err
+	}
+	defer f.Close()
+	if err := json.NewDecoder(io.LimitReader(f, maxLoopback)).Decode(&is); err != nil || len(is.Secret) < challengeBytes {
+		return is, fmt.Errorf("ctxpage: socket: %s is no file of a socket: %w", path, errors.Join(err, errUnproven))
+	}
+	return is, nil
+}
+
+// listenLoopback is listen, by a port.
+func listenLoopback(path string, peer func(net.Conn) (peerID, error)) (net.Listener, error) {
+	if _, err := readLoopback(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, store.Invalid("socket", path+", which is another file", "no file, or a socket without a server")
+	}
+	is := loopbackFile{PID: os.Getpid(), Secret: make([]byte, challengeBytes)}
+	if _, err := rand.Read(is.Secret); err != nil {
+		return nil, fmt.Errorf("ctxpage: socket: %w", err)
+	}
+	l, err := new(net.ListenConfig).Listen(background, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("ctxpage: socket: %w", err)
+	}
+	is.Address = l.Addr().String()
+	b, err := json.Marshal(is)
+	if err == nil {
+		err = os.WriteFile(path, append(b, '\n'), 0o600)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("ctxpage: socket: %w", err), l.Close())
+	}
+	return &loopbackListener{Listener: l, path: path, is: is, peer: peer}, nil
+}
+
+// loopbackListener accepts connections, and closes those of others.
+type loopbackListener struct {
+	net.Listener
+	path string
+	is   loopbackFile
+	peer func(net.Conn) (peerID, error)
+}
+
+// Addr returns the path of the file, as for a socket.
+func (l *loopbackListener) Addr() net.Addr { return &net.UnixAddr{Name: l.path, Net: "unix"} }
+
+// Close closes the port and removes the file. One that another process has made there since then stays.
+func (l *loopbackListener) Close() error {
+	err := l.Listener.Close()
+	if now, rerr := readLoopback(l.path); rerr == nil && hmac.Equal(now.Secret, l.is.Secret) {
+		_ = os.Remove(l.path) // a client that reads it now keeps it; the next server replaces it
+	}
+	return err
+}
+
+// Accept returns a connection whose other end proves itself before the first byte is read or written.
+func (l *loopbackListener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if who, err := l.peer(c); err == nil && who.uid == os.Geteuid() {
+			return &loopbackConn{Conn: c, secret: l.is.Secret}, nil
+		}
+		_ = c.Close()
+	}
+}
+
+// loopbackConn is an end of a connection.
+type loopbackConn struct {
+	net.Conn
+	secret []byte
+	pid    int // of the server, at a client
+	once   sync.Once
+	err    error
+}
+
+// Read reads what a proven client sent.
+func (c *loopbackConn) Read(b []byte) (int, error) {
+	if err := c.proven(); err != nil {
+		return 0, err
+	}
+	return c.Conn.Read(b)
+}
+
+// Write sends to a proven client.
+func (c *loopbackConn) Write(b []byte) (int, error) {
+	if err := c.proven(); err != nil {
+		return 0, err
+	}
+	return c.Conn.Write(b)
+}
+
+// proven makes the client prove that it knows the secret, once.
+func (c *loopbackConn) proven() error {
+	c.once.Do(func() {
+		late := time.AfterFunc(proofTime, func() { _ = c.Conn.Close() }) // and not a deadline, which the caller may have set
+		defer late.Stop()
+		if c.err = c.askProof(); c.err != nil {
+			_ = c.Conn.Close()
+		}
+	})
+	return c.err
+}
+
+func (c *loopbackConn) askProof() error {
+	both := make([]byte, 2*challengeBytes)
+	if _, err := io.ReadFull(c.Conn, both[:challengeBytes]); err != nil {
+		return err
+	}
+	if _, err := rand.Read(both[challengeBytes:]); err != nil {
+		return err
+	}
+	if _, err := c.Conn.Write(append(both[challengeBytes:], proof(c.secret, "server", both)...)); err != nil {
+		return err
+	}
+	got := make([]byte, sha256.Size)
+	if _, err := io.ReadFull(c.Conn, got); err != nil {
+		return err
+	}
+	if !hmac.Equal(got, proof(c.secret, "client", both)) {
+		return errUnproven
+	}
+	return nil
+}
+
+func proof(secret []byte, end string, both []byte) []byte {
+	h := hmac.New(sha256.New, secret)
+	h.Write([]byte(end))
+	h.Write(both)
+	return h.Sum(nil)
+}
+
+// connectLoopback is connect, to a port.
+func connectLoopback(ctx context.Context, path string) (net.Conn, error) {
+	is, err := readLoopback(path)
+	if err != nil {
+		return nil, err
+	}
+	c, err := new(net.Dialer).DialContext(ctx, "tcp", is.Address)
+	if err != nil {
+		return nil, err
+	}
+	undo := context.AfterFunc(ctx, func() { _ = c.Close() })
+	late := time.AfterFunc(proofTime, func() { _ = c.Close() })
+	err = giveProof(c, is.Secret)
+	late.Stop()
+	if !undo() && err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		_ = c.Close()
+		return nil, err
+	}
+	proved := &loopbackConn{Conn: c, pid: is.PID}
+	proved.once.Do(func() {})
+	return proved, nil
+}
+
+func giveProof(c net.Conn, secret []byte) error {
+	both := make([]byte, 2*challengeBytes, 2*challengeBytes+sha256.Size)
+	if _, err := rand.Read(both[:challengeBytes]); err != nil {
+		return err
+	}
+	if _, err := c.Write(both[:challengeBytes]); err != nil {
+		return err
+	}
+	answer := both[challengeBytes : 2*challengeBytes+sha256.Size]
+	if _, err := io.ReadFull(c, answer); err != nil {
+		return err
+	}
+	if !hmac.Equal(answer[challengeBytes:], proof(secret, "server", both)) {
+		return errUnproven
+	}
+	_, err := c.Write(proof(secret, "client", both))
+	return err
+}

@@ -1,0 +1,110 @@
+package remote
+
+import (
+	"context"
+	"crypto/rand"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/stretchr/testify/require"
+)
+
+// echo serves a loopback socket: what a connection says comes back.
+func echo(t *testing.T, path string) net.Listener {
+	t.Helper()
+	l, err := listenLoopback(path, func(net.Conn) (peerID, error) { return peerID{uid: os.Geteuid()}, nil })
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				_, _ = io.Copy(c, c)
+			}()
+		}
+	}()
+	return l
+}
+
+// Both ends prove that they read the file: one that knows the port alone gets nothing, as a server or as a client.
+func TestLoopback(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "agent.ctx.sock")
+	l := echo(t, path)
+	require.Equal(t, path, l.Addr().String())
+	is, err := readLoopback(path)
+	require.NoError(t, err)
+	require.Equal(t, os.Getpid(), is.PID)
+
+	c, err := connectLoopback(t.Context(), path)
+	require.NoError(t, err)
+	defer c.Close()
+	_, err = c.Write([]byte("hello"))
+	require.NoError(t, err)
+	got := make([]byte, 5)
+	_, err = io.ReadFull(c, got)
+	require.NoError(t, err)
+	require.Equal(t, "hello", string(got))
+
+	// A program without the secret: the server disconnects it, and echoes nothing.
+	stranger, err := net.Dial("tcp", is.Address)
+	require.NoError(t, err)
+	defer stranger.Close()
+	require.NoError(t, stranger.SetDeadline(time.Now().Add(time.Minute)))
+	guess := make([]byte, challengeBytes)
+	_, err = rand.Read(guess)
+	require.NoError(t, err)
+	require.ErrorIs(t, giveProof(stranger, guess), errUnproven, "the client notices, too")
+	_, err = stranger.Write(make([]byte, 64))
+	if err == nil {
+		n, rerr := stranger.Read(make([]byte, 1))
+		require.Zero(t, n)
+		require.Error(t, rerr)
+	}
+
+	// A program at the port of a server that is gone: the client sends it a challenge and nothing else.
+	fake, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer fake.Close()
+	seen := make(chan int, 1)
+	go func() {
+		c, err := fake.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		b := make([]byte, challengeBytes)
+		n, _ := io.ReadFull(c, b)
+		_, _ = c.Write(make([]byte, 64))
+		more, _ := io.Copy(io.Discard, c)
+		seen <- n + int(more)
+	}()
+	other := filepath.Join(t.TempDir(), "other.sock")
+	require.NoError(t, os.WriteFile(other, []byte(`{"loopback":"`+fake.Addr().String()+`","secret":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="}`), 0o600))
+	_, err = connectLoopback(t.Context(), other)
+	require.ErrorIs(t, err, errUnproven)
+	require.Equal(t, challengeBytes, <-seen)
+
+	// Another file is left alone; a stale one is replaced; closing removes one's own.
+	notes := filepath.Join(t.TempDir(), "notes")
+	require.NoError(t, os.WriteFile(notes, []byte("buy milk"), 0o600))
+	_, err = listenLoopback(notes, nil)
+	require.ErrorIs(t, err, store.ErrInvalid)
+	second := echo(t, path)
+	require.NoError(t, l.Close())
+	require.FileExists(t, path, "it is the second server's")
+	require.NoError(t, second.Close())
+	require.NoFileExists(t, path)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = connectLoopback(ctx, path)
+	require.ErrorIs(t, err, os.ErrNotExist)
+}

@@ -1,0 +1,117 @@
+package system_test
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/ctxpage/ctxpage/internal/system"
+	"github.com/stretchr/testify/require"
+)
+
+// A lock keeps other handles from locking and nobody from reading and writing.
+func TestLocks(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "lock")
+	a, err := system.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+	require.NoError(t, err)
+	defer a.Close()
+	b, err := system.OpenFile(name, os.O_RDWR, 0)
+	require.NoError(t, err)
+	defer b.Close()
+	require.NoError(t, system.TryLock(a, false))
+	require.ErrorIs(t, system.TryLock(b, false), system.ErrBusy)
+	require.ErrorIs(t, system.TryLock(b, true), system.ErrBusy)
+	_, err = b.WriteAt([]byte("free"), 0)
+	require.NoError(t, err)
+	got := make([]byte, 4)
+	_, err = a.ReadAt(got, 0)
+	require.NoError(t, err)
+	require.Equal(t, "free", string(got))
+	require.NoError(t, system.Unlock(a))
+	require.NoError(t, system.TryLock(b, true))
+	require.NoError(t, system.TryLock(a, true), "readers share")
+	require.NoError(t, system.Unlock(a))
+	require.ErrorIs(t, system.TryLock(a, false), system.ErrBusy)
+	require.NoError(t, b.Close(), "which ends its lock")
+	require.NoError(t, system.Lock(a))
+}
+
+// What is open is renamed and removed, and read on.
+func TestOpenFilesMove(t *testing.T) {
+	dir := t.TempDir()
+	name, moved := filepath.Join(dir, "a"), filepath.Join(dir, "b")
+	f, err := system.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	require.NoError(t, err)
+	_, err = f.Write([]byte("text"))
+	require.NoError(t, err)
+	_, err = system.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	require.ErrorIs(t, err, os.ErrExist)
+	require.NoError(t, os.Rename(name, moved))
+	_, err = system.OpenFile(name, os.O_RDONLY, 0)
+	require.ErrorIs(t, err, os.ErrNotExist)
+	more, err := system.OpenFile(moved, os.O_WRONLY|os.O_APPEND, 0)
+	require.NoError(t, err)
+	_, err = more.Write([]byte(" and more"))
+	require.NoError(t, err)
+	require.NoError(t, more.Close())
+	require.NoError(t, os.Remove(moved))
+	b, err := io.ReadAll(io.NewSectionReader(f, 0, 100))
+	require.NoError(t, err)
+	require.Equal(t, "text and more", string(b))
+	require.NoError(t, f.Close())
+	require.NoFileExists(t, moved)
+	empty, err := system.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	require.NoError(t, err)
+	require.NoError(t, empty.Close())
+	require.Equal(t, uint64(1), links(t, name))
+	require.NoError(t, os.Link(name, moved))
+	require.Equal(t, uint64(2), links(t, name))
+}
+
+func links(t *testing.T, name string) uint64 {
+	t.Helper()
+	st, err := os.Lstat(name)
+	require.NoError(t, err)
+	return system.Links(name, st)
+}
+
+const childEnv = "CTXPAGE_SYSTEM_CHILD"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(childEnv) != "" {
+		fmt.Println("ready")
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// A process is alive until it is killed; its lock ends with it.
+func TestAlive(t *testing.T) {
+	require.True(t, system.Alive(os.Getpid()))
+	require.False(t, system.Alive(0))
+	exe, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.Command(exe)
+	cmd.Env = append(os.Environ(), childEnv+"=1")
+	_, err = cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	_, err = io.ReadFull(out, make([]byte, len("ready")))
+	require.NoError(t, err)
+	require.True(t, system.Alive(cmd.Process.Pid))
+	require.NoError(t, cmd.Process.Kill())
+	_ = cmd.Wait()
+	require.False(t, system.Alive(cmd.Process.Pid))
+}
+
+func TestErrors(t *testing.T) {
+	require.True(t, system.NoSpace(&os.PathError{Op: "write", Path: "x", Err: system.ErrNoSpace}))
+	require.False(t, system.NoSpace(os.ErrNotExist))
+	require.False(t, system.Passing(system.ErrNoSpace))
+}
