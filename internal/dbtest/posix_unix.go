@@ -11,7 +11,7 @@ import (
 // Mkfifo makes a named pipe.
 func Mkfifo(path string) error { return syscall.Mkfifo(path, 0o600) }
 
-// Umask sets the mask of new files, and returns the one before.
+// Umask sets the mask of new files, and returns the previous mask.
 func Umask(mask int) int { return syscall.Umask(mask) }
 
 // RunAs makes a command run as another user.

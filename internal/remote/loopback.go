@@ -12,7 +12,6 @@ import (
 	"io/fs"
 	"net"
 	"os"
-	"sync"
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/system"
@@ -30,7 +29,7 @@ import (
 // An end that cannot prove it is disconnected. A program that got the port after the server was killed learns nothing, because the
 // secret is never sent.
 
-// loopbackFile is what the file says.
+// loopbackFile has the fields of the file.
 type loopbackFile struct {
 	Address string `json:"loopback"`
 	PID     int    `json:"pid"`
@@ -39,8 +38,9 @@ type loopbackFile struct {
 
 const (
 	challengeBytes = 32
-	proofTime      = 2 * time.Second // an end that is silent for so long is disconnected
-	maxLoopback    = 4 << 10         // bytes of the file
+	proofTime      = 10 * time.Second       // a client that is silent for so long is disconnected
+	dialPatience   = 250 * time.Millisecond // a connection whose server is silent for so long is given to the caller as it is
+	maxLoopback    = 4 << 10                // bytes of the file
 )
 
 // errUnproven is of an end that did not read the file.
@@ -111,7 +111,11 @@ func (l *loopbackListener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		if who, err := l.peer(c); err == nil && who.uid == os.Geteuid() {
-			return &loopbackConn{Conn: c, secret: l.is.Secret}, nil
+			return proving(c, 0, func() error {
+				late := time.AfterFunc(proofTime, func() { _ = c.Close() }) // and not a deadline, which the server sets
+				defer late.Stop()
+				return askProof(c, l.is.Secret)
+			}), nil
 		}
 		_ = c.Close()
 	}
@@ -120,56 +124,56 @@ func (l *loopbackListener) Accept() (net.Conn, error) {
 // loopbackConn is an end of a connection.
 type loopbackConn struct {
 	net.Conn
-	secret []byte
-	pid    int // of the server, at a client
-	once   sync.Once
+	pid    int           // of the server, at a client
+	proved chan struct{} // closed when both ends have proved themselves, or err says why not
 	err    error
 }
 
-// Read reads what a proven client sent.
+// proving begins the exchange of proofs. It goes on while the caller has the connection, which may set deadlines and close it.
+func proving(c net.Conn, pid int, prove func() error) *loopbackConn {
+	l := &loopbackConn{Conn: c, pid: pid, proved: make(chan struct{})}
+	go func() {
+		if l.err = prove(); l.err != nil {
+			_ = c.Close()
+		}
+		close(l.proved)
+	}()
+	return l
+}
+
+// Read reads what a proven end sent.
 func (c *loopbackConn) Read(b []byte) (int, error) {
-	if err := c.proven(); err != nil {
-		return 0, err
+	if <-c.proved; c.err != nil {
+		return 0, c.err
 	}
 	return c.Conn.Read(b)
 }
 
-// Write sends to a proven client.
+// Write sends to a proven end.
 func (c *loopbackConn) Write(b []byte) (int, error) {
-	if err := c.proven(); err != nil {
-		return 0, err
+	if <-c.proved; c.err != nil {
+		return 0, c.err
 	}
 	return c.Conn.Write(b)
 }
 
-// proven makes the client prove that it knows the secret, once.
-func (c *loopbackConn) proven() error {
-	c.once.Do(func() {
-		late := time.AfterFunc(proofTime, func() { _ = c.Conn.Close() }) // and not a deadline, which the caller may have set
-		defer late.Stop()
-		if c.err = c.askProof(); c.err != nil {
-			_ = c.Conn.Close()
-		}
-	})
-	return c.err
-}
-
-func (c *loopbackConn) askProof() error {
+// askProof makes a client prove that it knows the secret.
+func askProof(c net.Conn, secret []byte) error {
 	both := make([]byte, 2*challengeBytes)
-	if _, err := io.ReadFull(c.Conn, both[:challengeBytes]); err != nil {
+	if _, err := io.ReadFull(c, both[:challengeBytes]); err != nil {
 		return err
 	}
 	if _, err := rand.Read(both[challengeBytes:]); err != nil {
 		return err
 	}
-	if _, err := c.Conn.Write(append(both[challengeBytes:], proof(c.secret, "server", both)...)); err != nil {
+	if _, err := c.Write(append(both[challengeBytes:], proof(secret, "server", both)...)); err != nil {
 		return err
 	}
 	got := make([]byte, sha256.Size)
-	if _, err := io.ReadFull(c.Conn, got); err != nil {
+	if _, err := io.ReadFull(c, got); err != nil {
 		return err
 	}
-	if !hmac.Equal(got, proof(c.secret, "client", both)) {
+	if !hmac.Equal(got, proof(secret, "client", both)) {
 		return errUnproven
 	}
 	return nil
@@ -192,22 +196,23 @@ func connectLoopback(ctx context.Context, path string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	undo := context.AfterFunc(ctx, func() { _ = c.Close() })
-	late := time.AfterFunc(proofTime, func() { _ = c.Close() })
-	err = giveProof(c, is.Secret)
-	late.Stop()
-	if !undo() && err == nil {
-		err = ctx.Err()
-	}
-	if err != nil {
+	l := proving(c, is.PID, func() error { return giveProof(c, is.Secret) })
+	late := time.NewTimer(dialPatience)
+	defer late.Stop()
+	select {
+	case <-l.proved:
+		if l.err != nil {
+			return nil, l.err
+		}
+	case <-late.C: // the server is busy or stands still: the caller notices, as at a socket
+	case <-ctx.Done():
 		_ = c.Close()
-		return nil, err
+		return nil, ctx.Err()
 	}
-	proved := &loopbackConn{Conn: c, pid: is.PID}
-	proved.once.Do(func() {})
-	return proved, nil
+	return l, nil
 }
 
+// giveProof proves to a server that this end knows the secret, once the server has.
 func giveProof(c net.Conn, secret []byte) error {
 	both := make([]byte, 2*challengeBytes, 2*challengeBytes+sha256.Size)
 	if _, err := rand.Read(both[:challengeBytes]); err != nil {

@@ -102,6 +102,7 @@ func TestOwnershipGoesOn(t *testing.T) {
 // The files of an owner are removed, and another process makes a database at the path. When the first
 // owner ends, it leaves the files and the socket of the other one alone.
 func TestOwnerOfRemovedFiles(t *testing.T) {
+	dbtest.NeedsPosix(t, "removing a folder whose files are open")
 	t.Parallel()
 	path := dbtest.MemoryPath(t)
 	first := open(t, path, Options{})

@@ -200,6 +200,7 @@ func TestForeignUser(t *testing.T) {
 
 // The socket is this user's alone; a stale one is replaced, and nothing else is.
 func TestListen(t *testing.T) {
+	dbtest.NeedsPosix(t, "sockets with a mode; TestLoopback has the rest")
 	t.Parallel()
 	path := socket(t)
 	l, err := remote.Listen(path)

@@ -94,8 +94,8 @@ func Links(name string, _ fs.FileInfo) uint64 {
 // Owned reports whether a file belongs to this user. It is not asked here: the folder protects a file.
 func Owned(fs.FileInfo) bool { return true }
 
-// lockedByte is what a lock takes of a file. A lock keeps other handles from reading and writing what it covers, so it covers
-// one byte that no file has. bbolt takes the last byte of all; this is the one before.
+// lockedByte returns the byte of a file that a lock covers. A lock keeps other handles from reading and writing what it covers, so it covers
+// one byte that no file has. bbolt takes the last of all bytes; this one precedes it.
 func lockedByte() *windows.Overlapped {
 	return &windows.Overlapped{Offset: math.MaxUint32 - 1, OffsetHigh: math.MaxUint32}
 }
