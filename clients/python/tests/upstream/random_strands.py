@@ -25,12 +25,12 @@ class Broken(CtxpageMemoryStore):
 
 async def run(scope: ctxpage.Scope, rng: random.Random, operations: int, broken: bool) -> str:
     added = found = 0
-    for generation in range(0, operations, 500):
+    for generation in range(0, operations, 200):
         ours = (Broken if broken else CtxpageMemoryStore)(scope.below(str(generation)), name="ours", max_search_results=1000)
         theirs = TestMemoryStore(name="theirs", persist=False, max_search_results=1000)
         manager = MemoryManager(stores=[ours, theirs])
         known: dict[str, dict[str, Any]] = {}
-        for n in range(generation, min(generation + 500, operations)):
+        for n in range(generation, min(generation + 200, operations)):
             if rng.random() < 0.4:
                 text = rng.choice(list(known)) if known and rng.random() < 0.2 else " ".join(rng.sample(WORDS, 4)) + rng.choice(["", " größe 💥", " </page>"])
                 if text not in known:
