@@ -102,7 +102,7 @@ def turn_of(turn: t.Turn | Mapping[str, Any]) -> t.Turn:
     if not isinstance(turn, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise Invalid(f"turn: got a {type(turn).__name__}, expected a mapping such as {{'role': 'user', 'text': 'hello'}}")
     out = given(turn)
-    content, calls = out.get("content"), out.get("tool_calls") or []
+    content, calls = out.get("content"), cast("list[dict[str, Any]]", out.get("tool_calls") or [])
     if isinstance(content, str) or ("content" not in out and any("function" in c for c in calls)):
         out = {k: out[k] for k in ("role", "name", "tool_call_id", "trace") if k in out}
         out.update(given({"text": content, "tool_calls": [{"id": c["id"], **{k: c["function"][k] for k in ("name", "arguments")}} for c in calls] or None}))
