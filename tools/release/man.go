@@ -122,7 +122,8 @@ func quoted(s string) string { return `"` + strings.ReplaceAll(roff(s), `"`, `\(
 
 // completions are the scripts that dbctl itself prints.
 func completions() (files []entry) {
-	for shell, name := range map[string]string{"bash": "dbctl.bash", "zsh": "_dbctl", "fish": "dbctl.fish"} {
+	for _, c := range [][2]string{{"bash", "dbctl.bash"}, {"fish", "dbctl.fish"}, {"zsh", "_dbctl"}} {
+		shell, name := c[0], c[1]
 		var out, problems bytes.Buffer
 		if (dbctl.Tool{}).Run([]string{"completion", shell}, nil, &out, &problems) != 0 {
 			panic("dbctl completion " + shell + ": " + problems.String()) // a test runs it

@@ -32,7 +32,7 @@ func proxyOf(t *testing.T, dir, version string) string {
 	require.NoError(t, f.Close())
 	mod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
 	require.NoError(t, err)
-	info, err := json.Marshal(map[string]string{"Version": version, "Time": time.Unix(1790000000, 0).UTC().Format(time.RFC3339)})
+	info, err := json.Marshal(map[string]string{"Version": version, "Time": time.Unix(epoch, 0).UTC().Format(time.RFC3339)})
 	require.NoError(t, err)
 	for name, b := range map[string][]byte{version + ".mod": mod, version + ".info": info, "list": []byte(version + "\n")} {
 		require.NoError(t, os.WriteFile(filepath.Join(at, name), b, 0o644))
@@ -74,7 +74,7 @@ func pseudo(t *testing.T) string {
 	t.Helper()
 	out, err := exec.Command("git", "rev-parse", "--short=12", "HEAD").Output()
 	require.NoError(t, err)
-	return "v0.0.0-" + time.Unix(1790000000, 0).UTC().Format("20060102150405") + "-" + strings.TrimSpace(string(out))[:12]
+	return "v0.0.0-" + time.Unix(epoch, 0).UTC().Format("20060102150405") + "-" + strings.TrimSpace(string(out))[:12]
 }
 
 // current is this checkout, installed once for all tests as a version that is not tagged.
