@@ -62,7 +62,10 @@ func (a *assembling) compress(ctx context.Context, it *item, b *triage.Item) err
 		it.cuts = a.parts(it).Extract(a.asked, a.summaryBytes(it))
 	}
 	if len(it.cuts) > 0 {
-		b.Compressed = a.costAs(it, manifest.FormRange, it.cut())
+		if it.cutCost == 0 || it.cutQuoted != it.quoted {
+			it.cutCost, it.cutQuoted = a.costAs(it, manifest.FormRange, it.cut()), it.quoted
+		}
+		b.Compressed = it.cutCost
 	}
 	return nil
 }

@@ -149,6 +149,9 @@ type shortened struct {
 	sum   *summary // shown in place of the page
 	asked bool     // the summarizer was asked for it
 	whole bool     // never compressed; its cuts, if any, keep what holds of it (overrule)
+
+	cutCost   int  // tokens of the cuts in a context; 0: not counted yet
+	cutQuoted bool // counted as a quoted turn, which has another header
 }
 
 // sessionTurn describes the turn of an item. The pages of one turn share it.
