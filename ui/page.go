@@ -172,7 +172,7 @@ func (h *Handler) derived(r *http.Request, v *pageView) error {
 	return nil
 }
 
-// layout gives the members of the lineage their places in its graph.
+// layout sets the places of the members of the lineage in its graph.
 func (v *pageView) layout() {
 	row := map[int]int{}
 	for i := range v.Lineage {
