@@ -82,6 +82,9 @@ func hitsOf(f Found, err error) ([]Hit, error) { return f.Hits, err }
 // as they would be had it owned them.
 var remoteTests = os.Getenv("CTXPAGE_TEST_REMOTE") == "1"
 
+// ThroughClient reports whether remoteTests is set.
+func ThroughClient() bool { return remoteTests }
+
 // AloneHere skips a test where remoteTests is set: it looks at what only the process that has the files sees.
 func AloneHere(t testing.TB, why string) {
 	t.Helper()
@@ -142,7 +145,12 @@ func OwnedElsewhere(t testing.TB, path string, o Options) func(*DB) *DB {
 	}
 	t.Cleanup(func() { _ = left() })
 	return func(db *DB) *DB {
-		if db != nil {
+		if db == nil {
+			return db
+		}
+		if o, is := db.store.(*observed); is {
+			o.Store = leaving{o.Store, left}
+		} else {
 			db.store = leaving{db.store, left}
 		}
 		return db
