@@ -55,7 +55,7 @@ import (
 //	bbolt's own locks                      a transaction
 //	leaves                                 pageTable.mu, fileLog.mu, the wal's mu, archive.Log, lexical.Index, changes.mu,
 //	                                       holds.mu, names.mu, sieves.mu, idList.mu, behind.mu, guest.mu, Client.mu,
-//	                                       conversation.Sessions.mu and then the mu of its keeper
+//	                                       conversation.Sessions.mu and then the mu of its keeper, observed.mu
 //
 //   - The tail makes the order of commits. It is held while the log's buffer takes a record, and during I/O only to read
 //     an old row. A caller that holds it never waits for the log.
@@ -67,7 +67,7 @@ import (
 //   - A leaf may be held while a leaf after it is taken in three cases: fileLog.mu before the wal's mu, guest.mu and a
 //     session of package remote before holds.mu, and inside archive.Log (see there).
 //   - pageTable.mu is never held during I/O, and guest.mu and Client.mu never while another process is asked.
-//   - No lock of ours is held while a Source, Counter, Evaluator, Embedder, Summarizer or Logger runs. There are three
+//   - No lock of ours is held while a Source, Counter, Evaluator, Embedder, Summarizer, Observer or Logger runs. There are three
 //     exceptions: Txn.mu, which belongs to the caller's own transaction, and DB.steps and Conversation.lock, under
 //     which directives and turns are counted.
 
