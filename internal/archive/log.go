@@ -230,6 +230,11 @@ func (l *Log) Archived() uint64 {
 	return l.now.archived
 }
 
+// Marked returns how many leaves the mark vouched for when the archive was opened. Recovery has
+// failed as long as Size is below it: new leaves in the place of lost ones would become a second
+// history, and the next mark would hide it.
+func (l *Log) Marked() uint64 { return l.marked.size }
+
 // Add takes the leaf at index, which must be Size, and copies body. A leaf that
 // the log already has is compared instead: recovery adds all leaves of the log,
 // and where log and archive overlap their bytes must match. Errors: ErrGap,

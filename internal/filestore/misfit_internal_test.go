@@ -296,7 +296,7 @@ func TestCopyOfBackupOpens(t *testing.T) {
 }
 
 // TestCopyOfSoundPages: copies of which every page is sound and that do not fit together all the same. An archive ahead of the
-// log is refused at once. A row of another moment is found by a check, and by the restore of such a file; the control is the
+// log is refused at once, and so is a mark ahead of both, in whose place new leaves would begin a second history. A row of another moment is found by a check, and by the restore of such a file; the control is the
 // copy without it, which is restored.
 func TestCopyOfSoundPages(t *testing.T) {
 	path := dbtest.MemoryPath(t)
@@ -311,7 +311,7 @@ func TestCopyOfSoundPages(t *testing.T) {
 		commit(n)
 	}
 	checkpoint()
-	newer, ahead, sound := path+".newer", path+".ahead", path+".sound"
+	newer, ahead, marked, sound := path+".newer", path+".ahead", path+".marked", path+".sound"
 	copyParts := func(to string, parts ...string) {
 		for _, part := range parts {
 			if part == "" {
@@ -323,6 +323,7 @@ func TestCopyOfSoundPages(t *testing.T) {
 	}
 	copyParts(newer, "", "-wal", "-manifest")
 	copyParts(sound, "", "-wal", "-manifest")
+	copyParts(marked, "", "-wal", "-manifest")
 	raw := must(bbolt.Open(newer, 0o600, nil))(t)
 	require.NoError(t, raw.Update(func(tx *bbolt.Tx) error { // as a page of a later checkpoint would have it
 		return tx.Bucket(bucketState).Put([]byte("n"), codec.Seal('s', []byte("n"), []byte("51")))
@@ -332,11 +333,17 @@ func TestCopyOfSoundPages(t *testing.T) {
 	commit(51)
 	checkpoint()
 	copyParts(ahead, "-manifest")
+	later := must(os.ReadFile(filepath.Join(path+"-manifest", "mark")))(t)
+	require.NoError(t, os.WriteFile(filepath.Join(marked+"-manifest", "mark"), later, 0o600))
 	require.NoError(t, st.Close())
-	_, err := Open(Options{Path: ahead, ReadOnly: true})
-	require.ErrorIs(t, err, store.ErrMisfit)
-	require.ErrorIs(t, err, store.ErrCorrupt)
-	require.ErrorContains(t, err, "dbctl backup")
+	for _, copied := range []string{ahead, marked} {
+		for _, readOnly := range []bool{true, false} {
+			_, err := Open(Options{Path: copied, ReadOnly: readOnly})
+			require.ErrorIs(t, err, store.ErrMisfit)
+			require.ErrorIs(t, err, store.ErrCorrupt)
+			require.ErrorContains(t, err, "dbctl backup")
+		}
+	}
 
 	st = must(Open(Options{Path: newer, ReadOnly: true}))(t)
 	require.NotEmpty(t, must(st.Maintain(t.Context(), store.Job{Kind: store.JobCheck}, nil))(t).Problems)

@@ -86,6 +86,7 @@ const hintCopy = "; a copy made while the database was written does not fit toge
 //	log      last ≥ Seq                     else it was cut or replaced
 //	archive  at most what log and file name else the log was cut or replaced
 //	audit    at least what the file needs   else the archive was replaced
+//	audit    at least what its mark says    else leaves of it are lost
 //
 // ErrMisfit tells a caller that each part may be sound and that they are of different moments.
 func (s *Store) recover(ctx context.Context) (wal.Recovery, error) {
@@ -120,6 +121,10 @@ func (s *Store) recover(ctx context.Context) (wal.Recovery, error) {
 	if have := s.eng.Leaves.Size(); have < s.sys.Leaves {
 		return rec, &store.CorruptError{File: s.opts.Path + "-manifest", Err: fmt.Errorf("%w: archive and log have %d leaves, but the file has commits up to leaf %d", store.ErrMisfit, have, s.sys.Leaves),
 			Hint: "the archive was replaced: put it back" + hintCopy}
+	}
+	if have, want := s.eng.Leaves.Size(), s.eng.Leaves.Marked(); have < want {
+		return rec, &store.CorruptError{File: s.opts.Path + "-manifest", Err: fmt.Errorf("%w: the mark of the archive vouches for %d leaves, archive and log have %d", store.ErrMisfit, want, have),
+			Hint: "leaves are lost: put the archive and the log back" + hintCopy}
 	}
 	return rec, nil
 }
