@@ -3,6 +3,7 @@ package pgstore
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -18,9 +19,8 @@ var (
 	ErrBehind = errors.New("pgstore: too long without contact to the server")
 	// ErrUnavailable means that the server did not answer within Options.Patience. Nothing happened; the call may be repeated.
 	ErrUnavailable = errors.New("pgstore: the server does not answer")
-	// ErrForked means that the server's log is not the one this host followed: commits were lost, for instance by a failover to
-	// a standby that was behind. The handle takes no more calls; open the database again to follow what the server has now. A
-	// head kept elsewhere shows which commits are missing (dbctl manifest verify --head).
+	// ErrForked is matched by the *ForkedError of a server whose log is not the one this host followed: commits were lost, for
+	// instance by a failover to a standby that was behind. The handle takes no more calls.
 	ErrForked = engine.ErrForked
 	// ErrTooOld means that the server no longer has the records that follow what this host has. Open the database again: it
 	// begins with the newest image.
@@ -44,6 +44,33 @@ func (e *SchemaError) Error() string {
 
 // Is makes errors.Is(err, ErrSchema) true.
 func (e *SchemaError) Is(target error) bool { return target == ErrSchema }
+
+// ForkedError says what this host has and the server has not. The host got the records of the log up to Have from the server, or
+// wrote them itself, so their commits were acknowledged; Newest is the newest record that the server has now. If Newest is Have or
+// more, other hosts went on without the lost records.
+type ForkedError struct {
+	Have, Newest uint64
+	LSN          uint64 // of the newest commit up to Have
+	Cache        string // Options.CacheDir, if the cache in it remembers lost records; else ""
+	Err          error  // how it was noticed; it matches ErrForked
+}
+
+func (e *ForkedError) Error() string {
+	now := fmt.Sprintf("the server's newest record is %d", e.Newest)
+	if e.Newest >= e.Have {
+		now = fmt.Sprintf("the server has another record %d and goes on to %d", e.Have, e.Newest)
+	}
+	then := "open the database again to follow what the server has"
+	if e.Cache != "" {
+		then = fmt.Sprintf("to follow what the server has, remove %s and %s and open the database again", filepath.Join(e.Cache, rowsFile), filepath.Join(e.Cache, archiveDir))
+	}
+	return fmt.Sprintf("acknowledged commits are missing on the server: this host has record %d of the log (LSN %d), %s (%v). "+
+		"A failover to a standby that was behind, or a restored backup, does that. If the old server still exists, stop here and recover it; else %s, "+
+		"and see what is missing with: dbctl manifest verify --head", e.Have, e.LSN, now, e.Err, then)
+}
+
+// Unwrap returns how it was noticed.
+func (e *ForkedError) Unwrap() error { return e.Err }
 
 // BehindError says when the host last heard from the server.
 type BehindError struct {
@@ -78,6 +105,9 @@ type followError struct{ error }
 
 func (e followError) Unwrap() error { return e.error }
 
+// readOnly is the code of a server that takes no writes: a standby, or a primary that became one.
+const readOnly = "25006"
+
 // passing reports whether another try may succeed: the network, a restart, a lock that was not given, a transaction that the
 // server ended. What the server says for good (no table, no right) and what is wrong with a record does not pass.
 func passing(err error) bool {
@@ -90,7 +120,7 @@ func passing(err error) bool {
 		return true // of the connection
 	}
 	switch pg.Code {
-	case "40001", "40P01", "55P03", "25P02", "25P03":
+	case "40001", "40P01", "55P03", "25P02", "25P03", readOnly:
 		return true
 	}
 	switch pg.Code[:2] { // connection, resources, operator intervention

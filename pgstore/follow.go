@@ -91,8 +91,7 @@ func (l *serverLog) deliver(kind engine.Kind, at position, body []byte, mine boo
 		l.mu.Unlock()
 	}
 	l.grown.Add(int64(len(body)))
-	l.pos = at
-	l.applied.Store(at.seq)
+	l.moved(at)
 	return nil
 }
 
@@ -217,16 +216,46 @@ func (l *serverLog) look(ctx context.Context) error {
 	}
 	ask, cancel := context.WithTimeout(ctx, replyTimeout)
 	defer cancel()
-	var newest int64
-	if err := l.pool.QueryRow(ask, "SELECT coalesce(max(seq), 0) FROM ctxpage_records WHERE db = $1", l.db).Scan(&newest); err != nil {
+	newest, sum, err := l.newest(ask)
+	if err != nil {
 		return err
 	}
-	// What this host has may be more: a commit of its own since the question.
-	if uint64(newest) == l.applied.Load() {
+	// What this host has may be more: a commit of its own since the question. Or it is as much and not the same: a server that lost
+	// records and got as many others.
+	if at := l.applied.Load(); newest == at.seq && (newest == 0 || bytes.Equal(sum, at.chain[:])) {
 		l.hear(asked)
 		return nil
 	}
 	return l.catchUp(ctx)
+}
+
+// newest returns the number and the chain of the newest record on the server; 0: there is none.
+func (l *serverLog) newest(ctx context.Context) (seq uint64, sum []byte, err error) {
+	var n int64
+	err = l.pool.QueryRow(ctx, "SELECT seq, chain FROM ctxpage_records WHERE db = $1 ORDER BY seq DESC LIMIT 1", l.db).Scan(&n, &sum)
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = nil
+	}
+	return uint64(n), sum, err
+}
+
+// forked adds to ErrForked what this host has and what the server has now.
+func (l *serverLog) forked(err error) error {
+	var known *ForkedError
+	if !errors.Is(err, ErrForked) || errors.As(err, &known) {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), replyTimeout)
+	defer cancel()
+	newest, _, ask := l.newest(ctx)
+	if ask != nil {
+		return err
+	}
+	e := &ForkedError{Have: l.applied.Load().seq, Newest: newest, LSN: l.s.eng.Mark().LSN, Err: err}
+	if l.s.opts.CacheDir != "" {
+		e.Cache = l.s.opts.CacheDir
+	}
+	return e
 }
 
 // poll follows the other hosts until the store ends.

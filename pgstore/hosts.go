@@ -30,7 +30,7 @@ func (s *Store) register(ctx context.Context) error {
 	}
 	_, err := s.pool.Exec(ctx, `INSERT INTO ctxpage_hosts (db, host, name, applied, purged, held_lsn, held_at, seen) VALUES ($1, $2, $3, $4, $5, $6, $7, now())
 		ON CONFLICT (db, host) DO UPDATE SET applied = excluded.applied, purged = excluded.purged, held_lsn = excluded.held_lsn, held_at = excluded.held_at, seen = now()`,
-		s.db.num, s.log.uuid(), s.opts.Host, int64(s.log.applied.Load()), int64(s.purged.Load()), lsn, held)
+		s.db.num, s.log.uuid(), s.opts.Host, int64(s.log.applied.Load().seq), int64(s.purged.Load()), lsn, held)
 	if err == nil { // of hosts that were killed
 		_, err = s.pool.Exec(ctx, "DELETE FROM ctxpage_hosts WHERE db = $1 AND seen < now() - interval '1 day'", s.db.num)
 	}

@@ -4,11 +4,13 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/oklog/ulid/v2"
@@ -56,11 +58,11 @@ type serverLog struct {
 	waits atomic.Bool   // this host waits for the turn, and follows meanwhile
 	told  chan struct{} // another host says that it committed; for who waits for the turn
 
-	writing chan struct{} // one writer to the inbox at a time
-	kick    chan struct{} // asks the worker for a turn
-	grown   atomic.Int64  // bytes of records since the newest image
-	applied atomic.Uint64 // pos.seq, for those who must not wait for the tail
-	heard   atomic.Int64  // unix ns of this machine's clock: all that was answered before it is applied
+	writing chan struct{}            // one writer to the inbox at a time
+	kick    chan struct{}            // asks the worker for a turn
+	grown   atomic.Int64             // bytes of records since the newest image
+	applied atomic.Pointer[position] // pos, for those who must not wait for the tail
+	heard   atomic.Int64             // unix ns of this machine's clock: all that was answered before it is applied
 	silent  atomic.Pointer[error]
 	down    atomic.Int64 // unix ns: since then a call that was patient got no answer; 0: it answers
 }
@@ -103,7 +105,15 @@ const maxRecord = 64 << 20
 func (l *serverLog) uuid() pgtype.UUID { return pgtype.UUID{Bytes: l.host, Valid: true} }
 
 func newLog(s *Store, pool *pgxpool.Pool, db int, host [16]byte) *serverLog {
-	return &serverLog{s: s, spool: newSpool(s.dir, s.db.id, host), pool: pool, db: db, host: host, tail: semaphore.NewWeighted(1), kick: make(chan struct{}, 1), writing: make(chan struct{}, 1), told: make(chan struct{}, 1), rows: beginRows, commits: map[uint64]chain{}}
+	l := &serverLog{s: s, spool: newSpool(s.dir, s.db.id, host), pool: pool, db: db, host: host, tail: semaphore.NewWeighted(1), kick: make(chan struct{}, 1), writing: make(chan struct{}, 1), told: make(chan struct{}, 1), rows: beginRows, commits: map[uint64]chain{}}
+	l.moved(position{})
+	return l
+}
+
+// moved notes how far the engine has come. The tail is held, or nobody else has the log yet.
+func (l *serverLog) moved(to position) {
+	l.pos = to
+	l.applied.Store(&to)
 }
 
 // lock takes the tail, for at most Options.Patience.
@@ -145,6 +155,10 @@ func (l *serverLog) open(ctx context.Context) error {
 		}
 		if !passing(err) {
 			return l.s.fatal(err)
+		}
+		var pg *pgconn.PgError
+		if errors.As(err, &pg) && pg.Code == readOnly { // the other connections lead there, too
+			l.pool.Reset()
 		}
 		l.s.opts.Logger.Warn("pgstore: the server did not give the turn", "database", l.s.opts.Name, "try", try+1, "error", err)
 		if l.down.Load() != 0 || time.Now().After(until) || !l.pause(ctx, try) {
@@ -216,11 +230,11 @@ func (l *serverLog) Release() {
 func (l *serverLog) Follow(ctx context.Context, wait time.Duration) error {
 	until := time.Now().Add(wait)
 	for {
-		before := l.applied.Load()
+		before := l.applied.Load().seq
 		if err := l.catchUp(ctx); err != nil {
 			return err
 		}
-		if l.applied.Load() != before || !time.Now().Before(until) {
+		if l.applied.Load().seq != before || !time.Now().Before(until) {
 			return nil
 		}
 		t := time.NewTimer(min(l.s.opts.Poll, time.Until(until)))

@@ -24,12 +24,17 @@ import (
 // standby makes a copy of a running server that follows it, and starts it.
 func (s *server) standby(t *testing.T) *server {
 	t.Helper()
+	return s.standbyOn(t, freePort(t))
+}
+
+func (s *server) standbyOn(t *testing.T, port int) *server {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "pgstore-standby-")
 	require.NoError(t, err)
 	if s.as != nil {
 		require.NoError(t, os.Chown(dir, int(s.as.Uid), int(s.as.Gid)))
 	}
-	b := &server{bin: s.bin, dir: dir, as: s.as, port: freePort(t)}
+	b := &server{bin: s.bin, dir: dir, as: s.as, port: port}
 	out, err := b.command("pg_basebackup", "-h", "127.0.0.1", "-p", strconv.Itoa(s.port), "-U", "postgres", "-D", b.data(), "-R", "-X", "stream", "-c", "fast", "--no-sync").CombinedOutput()
 	require.NoError(t, err, string(out))
 	require.NoError(t, b.start())

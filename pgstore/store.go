@@ -78,7 +78,8 @@ type database struct {
 // Open follows a database on the server that dsn names, in the form that pgx takes (a URL or key=value pairs). It returns when
 // this host has everything that was committed before the call. ctx ends the opening, nothing else.
 //
-// Errors: ErrSchema, store.ErrNotExist with Options.MustExist, ErrTooOld, and those of the connection. An open that is refused
+// Errors: ErrSchema, store.ErrNotExist with Options.MustExist, ErrTooOld, a *ForkedError if the server lacks records that the cache in
+// Options.CacheDir remembers, and those of the connection. An open that is refused
 // leaves nothing behind but the row of a database it made.
 func Open(ctx context.Context, dsn string, opts Options) (st *Store, err error) {
 	if opts, err = opts.withDefaults(); err != nil {
@@ -186,7 +187,7 @@ func (s *Store) follow(ctx context.Context) error {
 	s.log = newLog(s, s.pool, s.db.num, host)
 	for try := 1; ; try++ {
 		err = s.fromCache(ctx, dir, temp)
-		if err == nil || !stale(err) || try == 3 {
+		if err == nil || !stale(err) || try == 3 || !temp && errors.Is(err, ErrForked) {
 			return err
 		}
 		s.opts.Logger.Warn("pgstore: the local cache cannot be used; beginning anew", "dir", dir, "error", err)
@@ -202,7 +203,8 @@ func (s *Store) follow(ctx context.Context) error {
 	}
 }
 
-// stale reports whether beginning with an empty cache may help: it is of another history, damaged, or older than the log.
+// stale reports whether beginning with an empty cache may help: it is of another history, damaged, or older than the log. A cache that
+// was kept and has records that the server lost is not thrown away: it may be all that remembers the loss.
 func stale(err error) bool {
 	for _, e := range []error{ErrTooOld, ErrForked, errForeignCache, lexical.ErrCorrupt, store.ErrCorrupt, bolterrors.ErrInvalid, bolterrors.ErrChecksum, bolterrors.ErrVersionMismatch} {
 		if errors.Is(err, e) {
@@ -242,8 +244,7 @@ func (s *Store) fromCache(ctx context.Context, dir string, temp bool) (err error
 		return err
 	}
 	sys := s.cache.now()
-	s.log.pos = position{sys.Seq, sys.Chain}
-	s.log.applied.Store(sys.Seq)
+	s.log.moved(position{sys.Seq, sys.Chain})
 	if err := s.register(ctx); err != nil {
 		return err
 	}
@@ -310,6 +311,9 @@ func (s *Store) die(err error) error {
 	s.mu.Lock()
 	if s.cause == nil {
 		s.cause = fmt.Errorf("pgstore: database %q must be opened again: %w", s.opts.Name, err)
+		if forked := (*ForkedError)(nil); errors.As(err, &forked) { // it says what to do
+			s.cause = fmt.Errorf("pgstore: database %q: %w", s.opts.Name, err)
+		}
 		close(s.dead)
 	}
 	err = s.cause
@@ -322,7 +326,7 @@ func (s *Store) die(err error) error {
 func (s *Store) fatal(err error) error {
 	var follow followError
 	if errors.As(err, &follow) {
-		return s.die(follow.error)
+		return s.die(s.log.forked(follow.error))
 	}
 	return err
 }

@@ -306,7 +306,7 @@ func (l *serverLog) resolve(t *turn) {
 		case known:
 			return
 		case err != nil && !passing(err):
-			l.abandon(t, l.s.die(err)) // what is built on a group that may be there, or not, is of no use
+			l.abandon(t, l.s.die(l.forked(err))) // what is built on a group that may be there, or not, is of no use
 			return
 		}
 		if !l.pause(context.Background(), try) {
@@ -436,8 +436,7 @@ func (l *serverLog) install(t *turn) {
 		}
 	}
 	deliver()
-	l.pos = t.end
-	l.applied.Store(l.pos.seq)
+	l.moved(t.end)
 	for i := range t.items {
 		if f := t.items[i].leaf; f != nil {
 			l.settled(f)

@@ -254,8 +254,8 @@ func TestTurnEndedBeforeItsAnswer(t *testing.T) {
 			done <- err
 		}()
 		mustPut(t, other, "of the other", fmt.Sprint("words ", n)) // after idleTimeout
-		last := other.log.applied.Load()
-		for begun := time.Now(); st.log.applied.Load() < last && time.Since(begun) < replyTimeout/2; {
+		last := other.log.applied.Load().seq
+		for begun := time.Now(); st.log.applied.Load().seq < last && time.Since(begun) < replyTimeout/2; {
 			time.Sleep(time.Millisecond)
 		}
 		let()
