@@ -363,3 +363,147 @@ func (p *pair) returned(hosts []*Store, told time.Time) {
 		return err == nil && listen == len(hosts) && alive >= len(hosts)
 	}, time.Minute, 10*time.Millisecond, "the hosts do not listen, or their heartbeats do not arrive")
 }
+
+// behindStandby is a pair whose asynchronous standby stops following, with two hosts that have commits it will never get: one keeps its
+// cache. It returns them, and the database's newest commit on the standby.
+func behindStandby(t *testing.T, lost int) (p *pair, kept, other *Store, dir string) {
+	p = newPair(t)
+	dir = t.TempDir()
+	kept = onHost(t, p.dsn(), "main", func(o *Options) { o.CacheDir = dir })
+	other = onHost(t, p.dsn(), "main", nil)
+	for n := range 10 {
+		mustPut(t, kept, fmt.Sprint("both ", n), "words")
+	}
+	p.follow(false)
+	conn, from := connectTo(t, p.standby), connectTo(t, p.primary)
+	var at string
+	require.NoError(t, from.QueryRow(t.Context(), "SELECT pg_current_wal_flush_lsn()::text").Scan(&at))
+	require.Eventually(t, func() bool {
+		var there bool
+		return conn.QueryRow(t.Context(), "SELECT pg_last_wal_replay_lsn() >= $1::pg_lsn", at).Scan(&there) == nil && there
+	}, time.Minute, 10*time.Millisecond)
+	_, _ = conn.Close(t.Context()), from.Close(t.Context())
+	require.NoError(t, p.standby.stop(syscall.SIGINT)) // it receives nothing more
+	for n := range lost {
+		mustPut(t, kept, fmt.Sprint("lost ", n), "words")
+	}
+	refresh(t, other)
+	return p, kept, other, dir
+}
+
+// promoteBehind kills the primary and promotes the standby that was down.
+func (p *pair) promoteBehind() {
+	p.t.Helper()
+	p.primary.kill(p.t)
+	require.NoError(p.t, p.standby.start())
+	out, err := p.standby.command("pg_ctl", "promote", "-D", p.standby.data(), "-w", "-t", "60").CombinedOutput()
+	require.NoError(p.t, err, string(out))
+	p.primary = p.standby
+}
+
+// says checks that an error has the numbers of a loss and what to do.
+func says(t *testing.T, err error, have, newest, lsn uint64) *ForkedError {
+	t.Helper()
+	require.ErrorIs(t, err, ErrForked)
+	var forked *ForkedError
+	require.ErrorAs(t, err, &forked)
+	require.Equal(t, [...]uint64{have, newest, lsn}, [...]uint64{forked.Have, forked.Newest, forked.LSN})
+	require.Contains(t, err.Error(), fmt.Sprintf("record %d of the log (LSN %d)", have, lsn))
+	return forked
+}
+
+// An asynchronous standby that was behind is promoted. Every host that has lost commits says so with the numbers, also if it only
+// reads; so does an Open that finds them in a kept cache, each time, until the operator removes that cache. A head that was kept
+// elsewhere does not verify.
+func TestFailoverLoses(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	p, kept, other, _ := behindStandby(t, 3)
+	head, err := kept.Head(ctx)
+	require.NoError(t, err)
+	p.promoteBehind()
+	for _, st := range []*Store{kept, other} { // nobody calls them: their polls find it
+		require.Eventually(t, func() bool { return st.whyDead() != nil }, time.Minute, 10*time.Millisecond, "a host does not notice")
+		_, err := st.Resolve(ctx, acme, store.Ref{ID: "both 1"})
+		forked := says(t, err, 13, 10, 13)
+		require.Contains(t, err.Error(), "the server's newest record is 10")
+		_, err = st.Commit(ctx, fact(t, st, "more", "words"))
+		require.ErrorIs(t, err, ErrForked)
+		require.Equal(t, st == kept, forked.Cache != "")
+	}
+	require.NoError(t, errors.Join(kept.Close(), other.Close()))
+
+	// An Open that remembers nothing cannot tell; a head tells.
+	now := onHost(t, p.dsn(), "main", nil)
+	_, err = now.Audit().Verify(ctx, &head, nil)
+	require.ErrorIs(t, err, manifest.ErrHead)
+	mustFind(t, now, "both 9")
+	_, err = now.Resolve(ctx, acme, store.Ref{ID: "lost 0"})
+	require.ErrorIs(t, err, store.ErrNotFound)
+}
+
+// A kept cache is all that remembers the lost commits: Open refuses it, names it, and leaves it as it is.
+func TestFailoverKeptCache(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	for _, lost := range []int{0, 3} { // the control: a standby that has everything
+		t.Run(fmt.Sprint("lost ", lost), func(t *testing.T) {
+			p, kept, other, dir := behindStandby(t, lost)
+			require.NoError(t, errors.Join(kept.Close(), other.Close()))
+			p.promoteBehind()
+			open := func() (*Store, error) {
+				return Open(ctx, p.dsn(), Options{Name: "main", CacheDir: dir})
+			}
+			if lost == 0 {
+				st, err := open()
+				require.NoError(t, err)
+				require.NoError(t, st.Close())
+				return
+			}
+			_, err := open()
+			says(t, err, 13, 10, 13)
+			require.Contains(t, err.Error(), filepath.Join(dir, rowsFile))
+			between := onHost(t, p.dsn(), "main", nil) // another host goes on, past the lost numbers
+			for n := range 5 {
+				mustPut(t, between, fmt.Sprint("new ", n), "words")
+			}
+			_, err = open()
+			says(t, err, 13, 15, 13)
+			require.Contains(t, err.Error(), "another record 13 and goes on to 15")
+			require.NoError(t, errors.Join(os.Remove(filepath.Join(dir, rowsFile)), os.RemoveAll(filepath.Join(dir, archiveDir))))
+			st, err := open()
+			require.NoError(t, err)
+			mustFind(t, st, "new 4")
+			require.NoError(t, st.Close())
+		})
+	}
+}
+
+// A server that lost records and got as many others has as many records as a host that only reads. The host notices all the same.
+func TestForkedAtTheSameNumber(t *testing.T) {
+	t.Parallel()
+	ctx, dsn := t.Context(), onServer(t)
+	for _, lost := range []bool{true, false} { // false: the control, the same record again
+		t.Run(fmt.Sprint("lost ", lost), func(t *testing.T) {
+			a := onHost(t, dsn, ownName(t), func(o *Options) { o.NoNotify = true })
+			for i := range 5 {
+				mustPut(t, a, fmt.Sprint("page ", i), "words")
+			}
+			change := "UPDATE ctxpage_records SET chain = chain WHERE db = $1 AND seq = 5"
+			if lost {
+				change = "UPDATE ctxpage_records SET chain = sha256(chain) WHERE db = $1 AND seq = 5"
+			}
+			_, err := a.pool.Exec(ctx, change, a.db.num)
+			require.NoError(t, err)
+			if lost {
+				require.Eventually(t, func() bool { return a.whyDead() != nil }, time.Minute, 5*time.Millisecond, "the poll takes another record for its own")
+				says(t, a.whyDead(), 5, 5, 5)
+				return
+			}
+			for range 3 {
+				require.NoError(t, a.log.look(ctx))
+			}
+			mustFind(t, a, "page 4")
+		})
+	}
+}

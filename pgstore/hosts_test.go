@@ -214,7 +214,7 @@ func TestImage(t *testing.T) {
 	require.Error(t, err)
 }
 
-// A cache that is kept makes an open short; one that was of a history the server no longer has is thrown away.
+// A cache that is kept makes an open short; one that remembers records which the server lost is not thrown away.
 func TestKeptCache(t *testing.T) {
 	t.Parallel()
 	ctx, dsn := t.Context(), onServer(t)
@@ -238,6 +238,9 @@ func TestKeptCache(t *testing.T) {
 	// A failover to a standby that was behind: the newest commits are gone.
 	_, err = shared.exec(ctx, "DELETE FROM ctxpage_records r USING ctxpage_db d WHERE r.db = d.db AND d.name = $1 AND seq > 5", ownName(t))
 	require.NoError(t, err)
+	_, err = Open(ctx, dsn, Options{Name: ownName(t), CacheDir: dir})
+	says(t, err, 10, 5, 10)
+	require.NoError(t, emptyDir(dir))
 	c := onHost(t, dsn, ownName(t), kept)
 	require.EqualValues(t, 5, c.Mark().LSN)
 	_, err = c.Audit().Verify(ctx, &head, nil)

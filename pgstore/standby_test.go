@@ -87,7 +87,9 @@ func TestStandbyPromoted(t *testing.T) {
 	_, err = onB.Exec(ctx, "SELECT pg_promote(true, 60)")
 	require.NoError(t, err)
 
-	now := onHost(t, b.dsn("postgres"), "main", func(o *Options) { o.CacheDir = cache })
+	_, err = Open(ctx, b.dsn("postgres"), Options{Name: "main", CacheDir: cache})
+	require.ErrorIs(t, err, ErrForked, "the cache that was kept remembers the loss")
+	now := onHost(t, b.dsn("postgres"), "main", nil)
 	mustFind(t, now, "both")
 	_, err = now.Resolve(ctx, acme, store.Ref{ID: "lost"})
 	require.ErrorIs(t, err, store.ErrNotFound)
