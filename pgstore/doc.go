@@ -19,6 +19,8 @@
 //
 // A commit whose transaction did not reach the server is written again, or judged again if another host committed in between.
 // If the answer to a COMMIT is lost, the store asks the server for the outcome; callers get store.ErrOutcomeUnknown only when
-// their context ends or Options.Patience is over. A server that lost acknowledged commits, after a failover to a standby that
-// was behind, is detected by the hash chain of the log: ErrForked.
+// their context ends or Options.Patience is over. A server that lost acknowledged commits, after a fail-over to a standby that
+// was behind, is detected by the hash chain of the log, by hosts that run and by caches that were kept: *ForkedError.
+//
+// Hosts follow a fail-over by themselves if dsn leads to the new primary: name both servers and target_session_attrs=read-write.
 package pgstore
