@@ -3,13 +3,10 @@ package dbctl
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net/http"
-	"os"
 	"path/filepath"
 
 	"github.com/ctxpage/ctxpage"
@@ -137,21 +134,7 @@ func bytesBelow(dir string) int64 {
 
 // metricsToken reads the token of a file that nobody else can read, or makes the file with a random token.
 func metricsToken(path string) (string, error) {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err == nil {
-		secret := make([]byte, 32)
-		_, _ = rand.Read(secret) // it never fails
-		token := base64.RawURLEncoding.EncodeToString(secret)
-		_, err = f.WriteString(token + "\n")
-		if err = errors.Join(err, f.Close()); err != nil {
-			return "", failed("--metrics-token: %v", errors.Join(err, os.Remove(path)))
-		}
-		return token, nil
-	}
-	if !errors.Is(err, fs.ErrExist) {
-		return "", failed("--metrics-token: %v", err)
-	}
-	text, err := readPrivate("--metrics-token", path)
+	text, err := readOrMake("--metrics-token", path, "")
 	if err != nil {
 		return "", err
 	}

@@ -1,8 +1,6 @@
 package dbctl
 
 import (
-	"bufio"
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -11,7 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"strings"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -19,7 +17,6 @@ import (
 	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/internal/mcpserver"
 	"github.com/ctxpage/ctxpage/internal/system"
-	"github.com/ctxpage/ctxpage/internal/view"
 	"github.com/ctxpage/ctxpage/serve"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -27,8 +24,8 @@ import (
 type serveCmd struct {
 	File      string        `arg:"" help:"Database. It is created if missing, unless --must-exist."`
 	MustExist bool          `help:"Fail if there is no database."`
-	HTTP      string        `help:"Serve at this loopback address instead of a unix socket. Needs --token-file." placeholder:"127.0.0.1:PORT"`
-	TokenFile string        `help:"File of bearer tokens, one per line: a role (agent, host or operator) and the token. Only you may be able to read it." placeholder:"FILE" type:"path"`
+	HTTP      string        `help:"Serve at this loopback address instead of a unix socket. Every call needs a token." placeholder:"127.0.0.1:PORT"`
+	TokenFile string        `help:"File of bearer tokens, one per line: a role (agent, host or operator) and the token. Only you may be able to read it. With --http the default is FILE.http.tokens, which is made if it is missing." placeholder:"FILE" type:"path"`
 	Most      string        `help:"Highest role that a caller at the socket can ask for: agent, host or operator." enum:"agent,host,operator" default:"operator"`
 	Within    string        `help:"Serve only this scope and the scopes below it." placeholder:"SCOPE"`
 	Idle      time.Duration `help:"End after this time without a call." placeholder:"DURATION"`
@@ -86,8 +83,6 @@ func (c *serveCmd) options() (opts serve.Options, err error) {
 		return opts, err
 	}
 	switch {
-	case c.HTTP != "" && c.TokenFile == "":
-		return opts, usage("--http: any program of this machine can connect there: name the tokens with --token-file")
 	case c.Lease <= 0:
 		return opts, usage("--lease %s: expected more than zero", c.Lease)
 	case c.Idle < 0:
@@ -95,78 +90,30 @@ func (c *serveCmd) options() (opts serve.Options, err error) {
 	case c.Parent < 0:
 		return opts, usage("--parent %d: expected the id of a process", c.Parent)
 	case c.TokenFile != "":
-		opts.Tokens, err = readTokens(c.TokenFile)
+		opts.Tokens, err = readTokens(c.TokenFile, false)
 	}
 	return opts, err
 }
 
-// maxTokenFile bounds a file of tokens.
-const maxTokenFile = 64 << 10
-
-// readPrivate reads the file of a flag that nobody else can read.
-func readPrivate(flag, path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, failed("%s: %v", flag, err)
-	}
-	defer f.Close()
-	st, err := f.Stat()
-	switch {
-	case err != nil:
-		return nil, failed("%s: %v", flag, err)
-	case !st.Mode().IsRegular() || system.Modes && st.Mode().Perm()&0o077 != 0:
-		return nil, usage("%s %s (%s): expected a file that only you can read: chmod 600", flag, path, st.Mode())
-	case st.Size() > maxTokenFile:
-		return nil, usage("%s %s: %d bytes, expected at most %d", flag, path, st.Size(), maxTokenFile)
-	}
-	text, err := io.ReadAll(f)
-	if err != nil {
-		return nil, failed("%s: %v", flag, err)
-	}
-	return text, nil
-}
-
-// readTokens reads a file of tokens that nobody else can read.
-func readTokens(path string) (map[string]serve.Role, error) {
-	text, err := readPrivate("--token-file", path)
-	if err != nil {
-		return nil, err
-	}
-	tokens := map[string]serve.Role{}
-	lines := bufio.NewScanner(bytes.NewReader(text))
-	for n := 1; lines.Scan(); n++ {
-		words := strings.Fields(lines.Text())
-		if len(words) == 0 || strings.HasPrefix(words[0], "#") {
-			continue
-		}
-		if len(words) != 2 || len(words[1]) < view.MinToken {
-			return nil, usage("--token-file %s, line %d: expected a role and a token of at least %d bytes, like: host 6f1c…", path, n, view.MinToken)
-		}
-		role, err := serve.ParseRole(words[0])
-		if err != nil {
-			return nil, usage("--token-file %s, line %d: %v", path, n, err)
-		}
-		if _, twice := tokens[words[1]]; twice {
-			return nil, usage("--token-file %s, line %d: the token stands there twice", path, n)
-		}
-		tokens[words[1]] = role
-	}
-	if err := lines.Err(); err != nil {
-		return nil, failed("--token-file: %v", err)
-	}
-	if len(tokens) == 0 {
-		return nil, usage("--token-file %s: expected at least one line with a role and a token", path)
-	}
-	return tokens, nil
-}
-
 // serve listens, says where, and serves until something ends ctx, as cancel does.
 func (c *serveCmd) serve(ctx context.Context, cancel context.CancelCauseFunc, a *app, db *ctxpage.DB, opts serve.Options) error {
+	path, err := a.beside(c.File)
+	if err != nil {
+		return err
+	}
+	if c.HTTP != "" && c.TokenFile == "" {
+		if real, err := filepath.EvalSymlinks(path); err == nil { // all paths to a database lead to one file of tokens
+			path = real
+		}
+		if opts.Tokens, err = readTokens(path+".http.tokens", true); err != nil {
+			return err
+		}
+	}
 	srv, err := serve.New(db, opts)
 	if err != nil {
 		return err
 	}
-	l, err := c.listen(ctx, a)
+	l, err := c.listen(ctx, path)
 	if err != nil {
 		return err
 	}
@@ -203,27 +150,22 @@ func (c *serveCmd) serve(ctx context.Context, cancel context.CancelCauseFunc, a 
 // errEnough is why a server ends that was told to, or has nothing to do any more.
 var errEnough = errors.New("nothing to do")
 
-func (c *serveCmd) listen(ctx context.Context, a *app) (net.Listener, error) {
+func (c *serveCmd) listen(ctx context.Context, path string) (net.Listener, error) {
 	if c.HTTP == "" {
-		path, err := a.beside(c.File)
-		if err != nil {
-			return nil, err
-		}
 		return serve.Listen(path)
 	}
 	l, err := mcpserver.Listen(ctx, c.HTTP)
 	if err != nil {
 		return nil, usage("--http: %v", err)
 	}
-	path, err := a.beside(c.File)
-	if err == nil {
-		l, err = announced(l, path+".http")
+	if c.TokenFile != "" { // a client that finds an announcement has the tokens of FILE.http.tokens
+		return l, nil
 	}
-	return l, err
+	return announced(l, path+".http")
 }
 
 // announced writes the address of a listener into a lock file, where clients that cannot use a unix socket find it. The first server
-// of a database announces itself; further ones, with other tokens or for other scopes, serve without that.
+// of a database announces itself; further ones, for other scopes perhaps, serve without that.
 func announced(l net.Listener, path string) (net.Listener, error) {
 	lock, err := filestore.TakeLock(filestore.Options{Path: path})
 	var taken *store.LockedError

@@ -6,17 +6,21 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/remote"
+	"github.com/ctxpage/ctxpage/serve"
 	"github.com/stretchr/testify/require"
 )
 
@@ -160,21 +164,9 @@ func TestServeOverTCP(t *testing.T) {
 	require.Contains(t, s.post(t, "put", `{"writes":[{"id":"a","text":"x"}]}`, asHost, "Authorization: Bearer host-token-01234567"), "committed")
 	require.Contains(t, s.post(t, "put", `{"writes":[{"id":"b","text":"x"}]}`, "Authorization: Bearer agent-token-0123456"), `"held"`)
 	require.Contains(t, s.post(t, "review/list", "{}", "Ctxpage-Role: operator", "Authorization: Bearer host-token-01234567"), `"role"`)
-	where, err := os.ReadFile(file + ".http.lock")
-	require.NoError(t, err)
-	require.Contains(t, string(where), `"socket":"`+s.URL+`"`, "clients that cannot use a unix socket find it")
-	second := startServe(t, file, "--http", "127.0.0.1:0", "--token-file", tokens, "--stdin")
-	require.Contains(t, second.post(t, "list", "{}"), "unauthorized", "another serves, too")
-	require.NoError(t, second.in.Close())
-	second.ends(t, "standard input ended")
-	still, err := os.ReadFile(file + ".http.lock")
-	require.NoError(t, err)
-	require.Equal(t, where, still)
+	require.NoFileExists(t, file+".http.lock", "clients that find an announcement use the tokens of FILE.http.tokens")
 	require.NoError(t, s.in.Close())
 	s.ends(t, "standard input ended")
-	gone, err := os.ReadFile(file + ".http.lock")
-	require.NoError(t, err)
-	require.NotContains(t, string(gone), "socket", "it took the announcement back")
 
 	for says, lines := range map[string]string{"expected a role and a token": "agent short\n", "agent, host or operator": "king token-0123456789012\n", "at least one line": "\n", "twice": "agent token-0123456789012\nhost token-0123456789012\n"} {
 		require.NoError(t, os.WriteFile(tokens, []byte(lines), 0o600))
@@ -184,8 +176,80 @@ func TestServeOverTCP(t *testing.T) {
 	}
 	require.NoError(t, os.Chmod(tokens, 0o644))
 	require.Contains(t, dbctl("", "serve", file, "--http", "127.0.0.1:0", "--token-file", tokens).err, "only you can read")
-	require.Contains(t, dbctl("", "serve", file, "--http", "127.0.0.1:0").err, "--token-file")
 	require.NoError(t, os.Chmod(tokens, 0o600))
 	require.NoError(t, os.WriteFile(tokens, []byte("host host-token-01234567\n"), 0o600))
 	require.Contains(t, dbctl("", "serve", file, "--http", "0.0.0.0:0", "--token-file", tokens).err, "loopback")
+}
+
+// A server makes FILE.http.tokens, and FILE.http.lock names its address: a client needs nothing else. Other servers of the file have the
+// same tokens, and announce nothing while the first one serves.
+func TestServeOverTCPIsFound(t *testing.T) {
+	dir := t.TempDir()
+	file, link := filepath.Join(dir, "agent.ctx"), filepath.Join(t.TempDir(), "link")
+	s := startServe(t, file, "--http", "127.0.0.1:0", "--stdin")
+	found := func() (url, token string) {
+		var lock struct{ Socket string }
+		text, err := os.ReadFile(file + ".http.lock")
+		require.NoError(t, err)
+		if len(text) > 0 {
+			require.NoError(t, json.Unmarshal(text, &lock))
+		}
+		text, err = os.ReadFile(file + ".http.tokens")
+		require.NoError(t, err)
+		words := strings.Fields(string(text))
+		require.Len(t, words, 2)
+		require.Equal(t, "operator", words[0])
+		return lock.Socket, words[1]
+	}
+	url, token := found()
+	require.Equal(t, s.URL, url)
+	if st, err := os.Stat(file + ".http.tokens"); runtime.GOOS != "windows" {
+		require.NoError(t, err)
+		require.Equal(t, fs.FileMode(0o600), st.Mode())
+	}
+	require.Contains(t, s.post(t, "list", "{}"), "unauthorized")
+	require.Contains(t, s.post(t, "stats", "{}", "Ctxpage-Scope: acme", "Ctxpage-Role: operator", "Authorization: Bearer "+token), `"artefacts"`)
+
+	require.NoError(t, os.Symlink(dir, link))
+	second := startServe(t, filepath.Join(link, "agent.ctx"), "--http", "127.0.0.1:0", "--stdin")
+	require.NotEqual(t, s.URL, second.URL)
+	require.Contains(t, second.post(t, "stats", "{}", "Ctxpage-Scope: acme", "Ctxpage-Role: operator", "Authorization: Bearer "+token), `"artefacts"`, "under another path, too")
+	require.NoError(t, second.in.Close())
+	second.ends(t, "standard input ended")
+	url, _ = found()
+	require.Equal(t, s.URL, url, "the second took nothing back")
+	require.NoError(t, s.in.Close())
+	s.ends(t, "standard input ended")
+	url, _ = found()
+	require.Empty(t, url, "it took the announcement back")
+
+	third := startServe(t, file, "--http", "127.0.0.1:0", "--stdin")
+	url, again := found()
+	require.Equal(t, [2]string{third.URL, token}, [2]string{url, again}, "the tokens stay")
+	require.NoError(t, third.in.Close())
+	third.ends(t, "standard input ended")
+	require.NoError(t, os.Chmod(file+".http.tokens", 0o644))
+	require.Contains(t, dbctl("", "serve", file, "--http", "127.0.0.1:0").err, "only you can read")
+}
+
+// Processes that make one file of tokens at once all have the tokens of the first.
+func TestTokensAreMadeOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens")
+	made := make([]map[string]serve.Role, 32)
+	var all sync.WaitGroup
+	for i := range made {
+		all.Go(func() {
+			tokens, err := readTokens(path, true)
+			require.NoError(t, err)
+			made[i] = tokens
+		})
+	}
+	all.Wait()
+	for _, tokens := range made {
+		require.Equal(t, made[0], tokens)
+		require.Len(t, tokens, 1)
+	}
+	left, err := os.ReadDir(filepath.Dir(path))
+	require.NoError(t, err)
+	require.Len(t, left, 1, "no file is left over")
 }

@@ -125,6 +125,9 @@ func TestReads(t *testing.T) {
 	require.Empty(t, call(t, s, "get", getIn{Ref: f.Hits[0].Ref}, &g))
 	require.Equal(t, "Opening hours are nine to five.", g.Text)
 	require.Empty(t, call(t, s, "get", getIn{Ref: "policy-acme"}, &g))
+	require.Empty(t, call(t, s, "get", getIn{Ref: a.Trace + "#1"}, &g))
+	require.Equal(t, a.Blocks[0].Ref, strings.Replace(g.Ref, "@", "#1@", 1), "page 1 of the context")
+	require.Contains(t, call(t, s, "get", getIn{Ref: a.Trace + "#99"}, &g), "not found")
 	var w whyOut
 	require.Empty(t, call(t, s, "why", whyIn{Trace: a.Trace, Ref: a.Blocks[0].Ref}, &w))
 	require.Equal(t, "in", w.Verdict)

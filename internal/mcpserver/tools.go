@@ -20,7 +20,7 @@ func (s *server) addTools(out *mcp.Server) error {
 	return errors.Join(
 		tool(out, describe("assemble", "Assemble a context", "The context for a question within a token budget. The last line is JSON: the trace to cite in put and why, and which pages are in.", true, false, false), s.assemble),
 		tool(out, describe("search", "Search pages", "Pages that match words, best first. A hit that says more is cut: get has the rest.", true, false, true), s.search),
-		tool(out, describe("get", "Get a page", "One page, by id or reference, also what a context showed as a stub. A long page comes in parts: next is the offset of the part that follows.", true, false, true), s.get),
+		tool(out, describe("get", "Get a page", "One page, by id or reference, also what a context showed as a stub or an extract: TRACE#n is page n of a context, whole. A long page comes in parts: next is the offset of the part that follows.", true, false, true), s.get),
 		tool(out, describe("list", "List pages", "Ids of pages, by prefix, in order.", true, false, true), s.list),
 		writes(func() error {
 			return tool(out, describe("put", "Write pages", "Write pages. What the gate does not pass is held for a person.", false, false, true), s.put)

@@ -1,6 +1,5 @@
 import { spawn } from 'node:child_process';
-import { randomBytes } from 'node:crypto';
-import { closeSync, existsSync, mkdtempSync, openSync, readFileSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
+import { closeSync, existsSync, mkdtempSync, openSync, readFileSync, realpathSync, rmSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { connect as connectTo } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -17,13 +16,8 @@ export interface StartOptions {
   readonly idle?: string | undefined;
   /** More arguments of `dbctl serve`, such as --model. They apply only if this call starts the server. */
   readonly args?: readonly string[] | undefined;
-  /**
-   * How to reach the server: at a unix socket, which is the default, or at a loopback address with a token, which is the default on
-   * Windows. There every process that opens the file needs the same token file.
-   */
+  /** How to reach the server: at a unix socket, which is the default, or at a loopback address, which is the default on Windows. */
   readonly transport?: 'unix' | 'tcp' | undefined;
-  /** Of the loopback address: the file of the token, by default the path of the database with .token. It is made if it is missing. */
-  readonly tokenFile?: string | undefined;
   /** Seconds to wait for the server, default 30. It may have to recover a large file first. */
   readonly startTimeout?: number | undefined;
 }
@@ -69,32 +63,26 @@ export async function locate(path: string, options: StartOptions): Promise<Addre
     const known = announced(place);
     if (known !== undefined && (await accepts(known))) return known;
     const started = await start(path, options, place, until);
-    if (started.address !== undefined) return started.address;
+    if (started.where !== undefined) return addressOf(started.where, place);
     // Another process may have started one at the same moment: then the lock file names its socket soon.
     if (!started.again || Date.now() + pause > until) throw errorOf('not_started', `dbctl serve ${path} did not start: ${started.said}`, { hint: 'run it in a terminal to see why' });
     await sleep(pause);
   }
 }
 
-/** Where a server announces itself, and how it is told to. */
+/** Where a server announces itself, how it is told to, and the file of its tokens. */
 interface Place {
   readonly lock: string;
   readonly args: readonly string[];
-  readonly token?: string | undefined;
+  readonly tokens?: string | undefined;
 }
 
 function placeOf(path: string, options: StartOptions): Place {
   if ((options.transport ?? (process.platform === 'win32' ? 'tcp' : 'unix')) === 'unix') return { lock: `${path}.api.lock`, args: [] };
-  const file = options.tokenFile ?? `${path}.token`;
-  try {
-    writeFileSync(file, `operator ${randomBytes(32).toString('hex')}\n`, { flag: 'wx', mode: 0o600 });
-  } catch (failure) {
-    if (!(failure instanceof Error && 'code' in failure && failure.code === 'EEXIST')) throw errorOf('usage', `tokenFile ${file}: ${String(failure)}`, { cause: failure });
-  }
-  return { lock: `${path}.http.lock`, args: ['--http', '127.0.0.1:0', '--token-file', file], token: tokenOf(file) };
+  return { lock: `${path}.http.lock`, args: ['--http', '127.0.0.1:0'], tokens: `${path}.http.tokens` };
 }
 
-/** Returns the token of the highest role in a file of tokens. */
+/** Returns the first token of the highest role in a file of tokens. */
 export function tokenOf(file: string): string {
   const ranks = ['agent', 'host', 'operator'];
   let best: [number, string] | undefined;
@@ -105,9 +93,9 @@ export function tokenOf(file: string): string {
       if (token !== undefined && rank > (best?.[0] ?? -1)) best = [rank, token];
     }
   } catch (failure) {
-    throw errorOf('usage', `tokenFile ${file}: ${failure instanceof Error ? failure.message : String(failure)}`, { cause: failure });
+    throw errorOf('usage', `the file of tokens ${file}: ${failure instanceof Error ? failure.message : String(failure)}`, { cause: failure });
   }
-  if (best === undefined) throw errorOf('usage', `tokenFile ${file}: expected a line with a role and a token`);
+  if (best === undefined) throw errorOf('usage', `the file of tokens ${file}: expected a line with a role and a token`);
   return best[1];
 }
 
@@ -117,7 +105,7 @@ function announced(place: Place): Address | undefined {
     const lock: unknown = JSON.parse(readFileSync(place.lock, 'utf8'));
     if (typeof lock !== 'object' || lock === null || !('socket' in lock) || !('pid' in lock) || typeof lock.socket !== 'string' || typeof lock.pid !== 'number') return undefined;
     // The port of a server that ended may be another program's, which must not get the token.
-    if (place.token !== undefined) process.kill(lock.pid, 0);
+    if (place.tokens !== undefined) process.kill(lock.pid, 0);
     return addressOf(lock.socket, place);
   } catch {
     return undefined; // no server was started yet, or it writes the file at this moment, or it has ended
@@ -125,7 +113,7 @@ function announced(place: Place): Address | undefined {
 }
 
 function addressOf(where: string, place: Place): Address {
-  return where.startsWith('http:') ? { url: where, token: place.token } : { socket: where };
+  return place.tokens === undefined ? { socket: where } : { url: where, token: tokenOf(place.tokens) };
 }
 
 /** Reports whether a server accepts connections at a socket. */
@@ -142,7 +130,8 @@ async function accepts(address: Address): Promise<boolean> {
 const exitLocked = 5;
 
 interface Started {
-  readonly address?: Address | undefined;
+  /** The socket or the URL of the server. */
+  readonly where?: string | undefined;
   /** It may succeed soon: another process serves the database, or the new server was killed. */
   readonly again: boolean;
   readonly said: string;
@@ -187,7 +176,7 @@ async function start(path: string, options: StartOptions, place: Place, until: n
         settle();
         const where = whereOf(text.slice(0, text.indexOf('\n')));
         if (where === undefined) fail(errorOf('not_started', `dbctl serve ${path}: got ${JSON.stringify(text.slice(0, 80))}, expected its socket`));
-        else done({ address: addressOf(where, place), again: false, said: '' });
+        else done({ where, again: false, said: '' });
       });
     });
   } finally {

@@ -270,7 +270,7 @@ test('open over a loopback address: two processes, a killed server', async (t) =
   const path = join(dir, 'agent.ctx');
   const db = await open(path, { transport: 'tcp' });
   await db.scope('acme').put({ id: 'a', text: 'one' });
-  assert.equal(statSync(`${path}.token`).mode & 0o077, 0);
+  assert.equal(statSync(`${path}.http.tokens`).mode & 0o077, 0);
   const again = await open(path, { transport: 'tcp' });
   assert.equal((await again.scope('acme').get('a')).text, 'one');
   assert.equal(serversOf(dir).length, 1);

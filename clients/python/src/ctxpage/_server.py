@@ -2,6 +2,7 @@
 
     PATH.api.lock    names the unix socket of `dbctl serve PATH`
     PATH.http.lock   names the loopback address of `dbctl serve PATH --http`, where there are no unix sockets (Windows)
+    PATH.http.tokens has the tokens of that server, which makes the file if it is missing
 
 A server that is started here runs in a session of its own: it outlives the program that started it, and ends by itself when nobody
 calls it for a while. If several programs start one at once, the lock of the database decides, and the others use that server.
@@ -13,7 +14,6 @@ import contextlib
 import hashlib
 import json
 import os
-import secrets
 import shutil
 import socket
 import subprocess
@@ -127,10 +127,14 @@ class Server:
     def _announced(self) -> Address | None:
         try:
             with open(self.path + (".http.lock" if self.http else ".api.lock"), encoding="utf-8") as f:
-                where = json.load(f).get("socket", "")
-        except (OSError, ValueError, AttributeError):
+                line = json.load(f)
+            where = line.get("socket", "")
+            # The port of a server that ended may be another program's, which must not get the token.
+            if not where or self.http and not _alive(line["pid"]):
+                return None
+            return self._address(where)
+        except (OSError, ValueError, AttributeError, KeyError):
             return None  # no server was started yet, or it writes the file at this moment
-        return self._address(where) if where else None
 
     def _address(self, where: str) -> Address:
         if not self.http:
@@ -138,30 +142,21 @@ class Server:
         host, _, port = where.removeprefix("http://").rpartition(":")
         return Address(host=host, port=int(port), token=self._token())
 
-    def _token_file(self) -> str:
-        return self.path + ".http.tokens"
-
     def _token(self) -> str:
-        """The operator's token. The first program makes it; only the user can read it."""
-        try:
-            fd = os.open(self._token_file(), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileExistsError:
-            pass
-        else:
-            with os.fdopen(fd, "w") as f:
-                f.write(f"operator {secrets.token_hex(24)}\n")
-        with open(self._token_file(), encoding="ascii") as f:
-            words = f.readline().split()
-        if len(words) != 2:
-            raise Unavailable(f"{self._token_file()} has no token yet", hint="try again")
-        return words[1]
+        """The first token of the highest role. Only the user can read it."""
+        ranks = ("agent", "host", "operator")
+        best, token = -1, ""
+        with open(self.path + ".http.tokens", encoding="utf-8") as f:
+            for words in map(str.split, f):
+                if len(words) == 2 and words[0] in ranks and ranks.index(words[0]) > best:
+                    best, token = ranks.index(words[0]), words[1]
+        return token
 
     def _start(self, until: float) -> Address | str:
         """Starts a server. Returns its address, or what it said when it ended."""
         command = [self.binary or find_binary(), "serve", self.path, "--json", "--idle", self.idle, *self.args]
         if self.http:
-            self._token()
-            command += ["--http", "127.0.0.1:0", "--token-file", self._token_file()]
+            command += ["--http", "127.0.0.1:0"]
         with tempfile.TemporaryFile() as errors:
             try:
                 child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, start_new_session=True, creationflags=_DETACHED)
@@ -201,6 +196,25 @@ def _first_line(out: IO[bytes], child: subprocess.Popen[bytes], limit: float) ->
         return out.readline()
     finally:
         timer.cancel()
+
+
+def _alive(pid: int) -> bool:
+    """Reports whether a process of this user is there."""
+    if sys.platform == "win32":
+        import ctypes
+
+        kernel = ctypes.windll.kernel32
+        handle = kernel.OpenProcess(0x00100000, False, pid)  # SYNCHRONIZE
+        if not handle:
+            return False
+        ended = kernel.WaitForSingleObject(handle, 0) == 0
+        kernel.CloseHandle(handle)
+        return not ended
+    try:
+        os.kill(pid, 0)
+    except (OSError, OverflowError):
+        return False
+    return True
 
 
 def _accepts(address: Address) -> bool:
