@@ -226,3 +226,87 @@ func TestModel(t *testing.T) {
 		require.NoError(t, db.Close())
 	}
 }
+
+// A closed scope refuses every write of a caller, from the moment that closing it was answered, and says where to write. The
+// operator's work goes on.
+func TestClosedScope(t *testing.T) {
+	ctx, db := t.Context(), open(t, t.TempDir()+"/agent.ctx")
+	s, k := db.Scope("acme/a"), db.Admin().Quotas()
+	require.NoError(t, put(t, db, "acme/a", "x", "one"))
+	tx, err := s.Begin(ctx)
+	require.NoError(t, err)
+	require.NoError(t, tx.Put(ctx, ctxpage.Artefact{ID: "guess", Text: "perhaps"}))
+	var held *store.HeldError
+	require.ErrorAs(t, tx.Commit(ctx, ctxpage.Verdict{Confidence: 0.1, By: "judge"}), &held)
+	require.ErrorIs(t, k.Set(ctx, "acme", store.Quota{Closed: "a\nb"}, "ann"), store.ErrInvalid)
+	require.ErrorIs(t, k.Set(ctx, "acme", store.Quota{Closed: strings.Repeat("k", 513)}, "ann"), store.ErrInvalid)
+
+	require.NoError(t, k.Set(ctx, "acme", store.Quota{Closed: "moved to b.ctx"}, "ann"))
+	for name, write := range map[string]func() error{
+		"put":    func() error { return put(t, db, "acme/a", "x", "two") },
+		"touch":  func() error { return put(t, db, "acme/a", "x", "one") },
+		"delete": func() error { return s.Delete(ctx, "x") },
+		"turn": func() error {
+			_, err := s.Session("talk").Append(ctx, ctxpage.Turn{Role: "user", Text: "hi"})
+			return err
+		},
+		"directive": func() error { _, err := s.Directives().Step(ctx, "use metric units"); return err },
+		"approval":  func() error { _, err := db.Review().Approve(ctx, held.Batch, ctxpage.Approval{By: "ann"}); return err },
+		"rejection": func() error { _, err := db.Review().Reject(ctx, held.Batch, "ann", "no"); return err },
+		"verified": func() error {
+			_, err := db.Admin().PutVerified(ctx, "acme", "ann", ctxpage.Artefact{ID: "y", Text: "y"})
+			return err
+		},
+	} {
+		var over *store.QuotaError
+		require.ErrorAs(t, write(), &over, name)
+		require.Equal(t, &store.QuotaError{Scope: "acme", What: "closed", Closed: "moved to b.ctx"}, over, name)
+	}
+	require.NoError(t, put(t, db, "acmes", "x", "another scope"))
+	_, err = s.Get(ctx, "x")
+	require.NoError(t, err)
+	_, err = db.Admin().Retention().Run(ctx, ops.RunOptions{By: "ann"})
+	require.NoError(t, err)
+
+	require.NoError(t, k.Change(ctx, "acme", "ann", func(q store.Quota) store.Quota { q.Closed = ""; return q }))
+	require.NoError(t, put(t, db, "acme/a", "x", "two"), "it is open again")
+}
+
+// Commits that are under way when a scope is closed are answered before it, or refused: none comes later.
+func TestClosedScopeIsFinal(t *testing.T) {
+	ctx, db := t.Context(), open(t, t.TempDir()+"/agent.ctx")
+	for round := range 20 {
+		scope := fmt.Sprintf("t%d", round)
+		var last atomic.Uint64
+		var wg sync.WaitGroup
+		begun := make(chan struct{}, 64)
+		for w := range 4 {
+			wg.Add(1)
+			go func() {
+				defer wg.Done()
+				for i := 0; ; i++ {
+					ref, err := db.Scope(scope).Put(ctx, ctxpage.Artefact{ID: fmt.Sprintf("w%d-%d", w, i), Text: "x"})
+					if err != nil {
+						require.ErrorIs(t, err, store.ErrQuota)
+						return
+					}
+					v, err := db.Scope(scope).Get(ctx, ref.ID)
+					if err == nil {
+						for was := last.Load(); was < v.LSN && !last.CompareAndSwap(was, v.LSN); was = last.Load() {
+						}
+					}
+					select {
+					case begun <- struct{}{}:
+					default:
+					}
+				}
+			}()
+		}
+		<-begun
+		require.NoError(t, db.Admin().Quotas().Set(ctx, scope, store.Quota{Closed: "moved"}, "ann"))
+		st, err := db.Stats(ctx)
+		require.NoError(t, err)
+		wg.Wait()
+		require.LessOrEqual(t, last.Load(), st.LSN, "no later write was accepted")
+	}
+}

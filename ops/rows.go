@@ -24,8 +24,22 @@ func StateKinds() []store.StateKind {
 		{Prefix: format.QuotaRows, Copy: true, Policy: true, Check: func(key string, value []byte) error {
 			_, err := format.DecodeQuota(store.StateRow{Key: key, Value: value})
 			return err
-		}},
+		}, Paths: opened},
 	}
+}
+
+// opened takes Closed from the row of a quota: it is about the database that the row comes from.
+func opened(key string, value []byte, _ func(dir string) bool) (kept []byte, left []string, err error) {
+	q, err := format.DecodeQuota(store.StateRow{Key: key, Value: value})
+	if err != nil || q.Closed == "" {
+		return value, nil, nil // Check refuses what cannot be read
+	}
+	left = []string{q.Scope + ", closed: " + q.Closed}
+	if q.Closed = ""; q.Quota == (store.Quota{}) {
+		return nil, left, nil
+	}
+	kept, err = json.Marshal(q)
+	return kept, left, err
 }
 
 // operator makes the operator's commits.

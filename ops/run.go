@@ -294,7 +294,7 @@ func (r *run) held() error {
 	for _, h := range wait {
 		rule := r.rules(h.Batch.Scope).Held
 		if !r.o.DryRun {
-			if err := r.reject(h, rule.told("held batches")); errors.Is(err, store.ErrReviewed) {
+			if err := r.reject(h, rule.told("held batches")); errors.Is(err, store.ErrReviewed) || errors.Is(err, store.ErrQuota) { // its scope is closed
 				r.report.Changed++
 				continue
 			} else if err != nil {

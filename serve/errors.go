@@ -68,7 +68,7 @@ var coded = []struct {
 	{store.ErrVanished, "vanished", http.StatusConflict, "get with serve_stale returns what is stored"},
 	{store.ErrDirty, "dirty", http.StatusConflict, "get with serve_stale returns what is stored"},
 	{session.ErrHeadroom, "headroom", http.StatusUnprocessableEntity, ""},
-	{store.ErrQuota, "quota", http.StatusInsufficientStorage, "delete what is not needed, or raise the quota"},
+	{store.ErrQuota, "quota", http.StatusInsufficientStorage, "delete what is not needed, or raise the quota; if the scope is closed, write where its error says"},
 	{store.ErrBudget, "budget", http.StatusUnprocessableEntity, "give a larger budget"},
 	{ctxpage.ErrReplay, "replay_differs", http.StatusConflict, ""},
 	{store.ErrConflict, "conflict", http.StatusConflict, "read it again and retry"},

@@ -157,11 +157,13 @@ type exportIn struct {
 	Whole    bool   `json:"whole,omitempty" jsonschema:"the whole database"`
 	Subject  string `json:"subject,omitempty" jsonschema:"only what is held about this person: what an erase of them would take"`
 	NoSecret bool   `json:"no_secret,omitempty" jsonschema:"leave out the secret from which the fences of contexts are derived"`
+	Versions bool   `json:"versions,omitempty" jsonschema:"only versions of pages: the first parts of a move"`
+	Since    uint64 `json:"since,omitempty" jsonschema:"leave out versions of commits up to this LSN, which an earlier export brought"`
 }
 
 // export streams the lines of an export. The last line counts and digests those before it, so a file that was cut off is refused.
 func export(ctx context.Context, r *request, in exportIn, line func(any) error) error {
-	opts := ctxpage.ExportOptions{Scope: r.scope, Subject: in.Subject, NoSecret: in.NoSecret}
+	opts := ctxpage.ExportOptions{Scope: r.scope, Subject: in.Subject, NoSecret: in.NoSecret, Versions: in.Versions, Since: in.Since}
 	if in.Whole {
 		if err := r.wholeDatabase(); err != nil {
 			return err

@@ -111,7 +111,9 @@
 // commits, against what is stored and in flight. A refused commit returns a QuotaError and leaves a
 // leaf of TypeConflict with Status "quota". Page versions count until gc or an erase takes them.
 // Never refused are a commit of TypeRefetch, artefacts whose ids begin with "ctxpage:", and a
-// commit that adds no page and no held batch.
+// commit that adds no page and no held batch. Quota.Closed refuses these, too, except a refetch, a
+// change of the quota, retention, gc, an erase and what comes from another database; a commit that
+// is numbered after the one that closed the scope must be refused.
 //
 // # Erase
 //

@@ -19,6 +19,11 @@ type Quota struct {
 	// can exceed the limit. From then on commits that add pages or hold a batch are refused, until
 	// bodies are pruned (package retention).
 	Bodies int64 `json:"bodies,omitempty"`
+	// Closed, if not empty, refuses every write of a caller to these scopes: puts, deletes, turns,
+	// directives and reviews. It says where the scope was moved to, at most 512 bytes; the refusal
+	// repeats it. When the commit that set it was answered, no later write is accepted. Reads, gc,
+	// erase, retention and imports go on. An import never brings it.
+	Closed string `json:"closed,omitempty"`
 }
 
 // StoredQuota is the quota that was set for one scope.
@@ -29,8 +34,13 @@ type StoredQuota struct {
 	Quota
 }
 
-// Check rejects negative limits.
+// Check rejects negative limits, and a Closed that is too long or has control characters.
 func (q *Quota) Check() error {
+	if q.Closed != "" {
+		if err := CheckID("closed", q.Closed); err != nil {
+			return err
+		}
+	}
 	if q.Bytes < 0 || q.Pages < 0 || q.Held < 0 || q.Bodies < 0 {
 		return Invalid("quota", fmt.Sprintf("%d bytes, %d pages, %d held, %d bytes of bodies", q.Bytes, q.Pages, q.Held, q.Bodies), "numbers above zero, or zero for no bound")
 	}
@@ -50,21 +60,27 @@ type KindSpace struct {
 // Below reports whether a scope equals another one or lies below it.
 func Below(scope, of string) bool { return scope == of || strings.HasPrefix(scope, of+"/") }
 
-// ErrQuota is matched by the *QuotaError of a commit that a quota refused. Nothing was written.
+// ErrQuota is matched by the *QuotaError of a commit that a quota refused. Nothing was written. If
+// What is closed, no room helps: the scope is written elsewhere.
 var ErrQuota = errors.New("ctxpage: over quota")
 
 // QuotaError says which quota refused a commit, how much is used, and by which kinds.
 type QuotaError struct {
 	Scope string // that has the quota
-	What  string // bytes, pages, held or bodies
+	What  string // bytes, pages, held, bodies or closed
 	Limit int64
 	Used  int64
 	Asked int64 // by the commit; 0 for bodies
 	Old   int64 // part of Used that belongs to old versions; gc may drop them
 	Kinds []KindSpace
+	// Closed is Quota.Closed of the scope, if What is closed.
+	Closed string
 }
 
 func (e *QuotaError) Error() string {
+	if e.What == "closed" {
+		return fmt.Sprintf("ctxpage: %s is closed for writes: %s. Nothing was written: write where the scope is now, or open it here again (dbctl quota set FILE %s --closed '')", e.Scope, e.Closed, e.Scope)
+	}
 	var by []string
 	for _, k := range e.Kinds {
 		n := k.Bytes

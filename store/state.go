@@ -46,8 +46,8 @@ type StateKind struct {
 	// Renumber returns a row with the page numbers of another database. Numbers that are not in
 	// the map are left out. Nil: rows name no pages by number.
 	Renumber func(value []byte, to map[uint64]uint64) ([]byte, error)
-	// Paths is set for rows that let the database read files of the machine. It returns the row narrowed to the directories
-	// that keep accepts, nil for none, and the directories it left out.
+	// Paths is set for rows of which an import takes a part: those that let the database read files of the machine, and those
+	// that close a scope. It returns the row narrowed to the directories that keep accepts, nil for none, and what it left out.
 	Paths func(key string, value []byte, keep func(dir string) bool) (kept []byte, left []string, err error)
 	// Check refuses a row that could not be read, so that an import brings none; nil: any row can be read, or Renumber, Paths
 	// or Past look at it.

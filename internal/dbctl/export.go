@@ -19,6 +19,8 @@ type exportCmd struct {
 	File     string `arg:"" help:"Database."`
 	Scope    string `help:"Export only this scope and the scopes below it."`
 	Subject  string `help:"Export only what is held about this person: what dbctl erase --subject would take. With --scope only in that scope and those below it."`
+	Versions bool   `help:"Only versions of artefacts, without state and held batches: the first parts of a move, while writers go on. For the format jsonl."`
+	Since    uint64 `help:"Leave out versions of commits up to this LSN, which an earlier export brought: the rest of a move. For the format jsonl." placeholder:"LSN"`
 	Out      string `short:"o" help:"File to write. It must not exist. Default: standard output."`
 	Format   string `help:"jsonl can be imported; md is for people to read; pam is Portable AI Memory 1.0, for other systems." enum:"jsonl,md,pam" default:"jsonl"`
 	Owner    string `help:"For --format pam: the owner's id. Default: the subject, the scope or the id of the database."`
@@ -42,6 +44,8 @@ func (c *exportCmd) check(a *app) error {
 	switch {
 	case c.Owner != "" && c.Format != "pam":
 		return usage("--owner: expected --format pam")
+	case (c.Versions || c.Since > 0) && c.Format != "jsonl":
+		return usage("--versions and --since: expected --format jsonl")
 	case c.Resume && (c.Out == "" || c.Format != "jsonl" || c.DryRun):
 		return usage("--resume: expected --out FILE and format jsonl")
 	case a.JSON && c.Out == "" && !c.DryRun:
@@ -56,7 +60,7 @@ func (c *exportCmd) Run(a *app) (err error) {
 	}
 	v := exportView{Out: c.Out, Format: c.Format, DryRun: c.DryRun}
 	err = a.with(c.File, !c.ReadOnly && !c.DryRun, func(db *ctxpage.DB) error {
-		opts := portable.ExportOptions{Scope: c.Scope, Subject: c.Subject, NoSecret: c.NoSecret, Progress: a.progress()}
+		opts := portable.ExportOptions{Scope: c.Scope, Subject: c.Subject, NoSecret: c.NoSecret, Versions: c.Versions, Since: c.Since, Progress: a.progress()}
 		out, at, err := c.output(a)
 		if err != nil {
 			return err

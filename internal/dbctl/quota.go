@@ -24,15 +24,20 @@ type quotaSetCmd struct {
 	Pages  *int    `help:"Page versions; 0: no limit." placeholder:"N"`
 	Held   *int    `help:"Batches that wait for review; 0: no limit." placeholder:"N"`
 	Bodies *string `help:"Bytes of manifest bodies, such as 100M; 0: no limit." placeholder:"N"`
+	Closed *string `help:"Refuse all writes to these scopes and tell writers this text, such as where the scope was moved to; '': accept them again." placeholder:"TEXT"`
 	By     string  `help:"Name of the operator, for the manifest." default:"operator"`
 	DryRun bool    `help:"Show the quota that would be stored."`
 }
 
 func (c *quotaSetCmd) Run(a *app) error {
-	if c.Bytes == nil && c.Pages == nil && c.Held == nil && c.Bodies == nil {
-		return usage("quota set: expected --bytes, --pages, --held or --bodies")
+	if c.Bytes == nil && c.Pages == nil && c.Held == nil && c.Bodies == nil && c.Closed == nil {
+		return usage("quota set: expected --bytes, --pages, --held, --bodies or --closed")
 	}
-	if _, err := c.changed(store.Quota{}); err != nil {
+	q, err := c.changed(store.Quota{})
+	if err == nil {
+		err = q.Check()
+	}
+	if err != nil {
 		return err
 	}
 	return show(a, c.File, !c.DryRun, func(db *ctxpage.DB) (v store.StoredQuota, err error) {
@@ -48,6 +53,7 @@ func (c *quotaSetCmd) Run(a *app) error {
 			fmt.Fprintf(w, ", %s bytes of bodies", bound(v.Bodies))
 		}
 		fmt.Fprintln(w)
+		printClosed(w, v.Scope, v.Closed)
 	})
 }
 
@@ -71,7 +77,17 @@ func (c *quotaSetCmd) changed(q store.Quota) (_ store.Quota, err error) {
 	if c.Held != nil {
 		q.Held = *c.Held
 	}
+	if c.Closed != nil {
+		q.Closed = *c.Closed
+	}
 	return q, nil
+}
+
+// printClosed says that a scope refuses writes.
+func printClosed(w io.Writer, scope, closed string) {
+	if closed != "" {
+		fmt.Fprintf(w, "%s is closed for writes: %s\n", line(scope), line(closed))
+	}
 }
 
 // apply stores what change makes of the quota, or only asks it.
@@ -141,5 +157,8 @@ func (c *quotaShowCmd) Run(a *app) error {
 		rows(w, "SCOPE BYTES OF PAGES OF HELD OF BODIES OF", all, func(u *ops.Usage) []any {
 			return []any{u.Scope, u.Used.Bytes, bound(u.Bytes), u.Used.Pages, bound(int64(u.Pages)), u.Used.Held, bound(int64(u.Held)), u.Used.Bodies, bound(u.Bodies)}
 		})
+		for i := range all {
+			printClosed(w, all[i].Scope, all[i].Closed)
+		}
 	})
 }

@@ -184,6 +184,7 @@ type replacing struct {
 // judge decides, in the order of the gate. Each step has a result of its own:
 //
 //	replacing      did an artefact change since prepare?              yes: prepare again
+//	closedScope    is the scope closed for writes?                    yes: QuotaError, nothing is applied
 //	conflict       Expect: did an artefact change since it was read?   yes: ConflictError, nothing is applied
 //	stateConflict  ExpectState: did a state row?                       yes: the same
 //	staleness      Context: are the pages that the batch was written from current?
@@ -200,6 +201,9 @@ func (s *Engine) judge(b *Request, pre *prepared) (v judgement) {
 		return v
 	}
 	v.limited = len(s.quotas.by) > 0
+	if v.err = s.closedScope(b); v.err != nil {
+		return v
+	}
 	if b.Hold != nil { // it was judged where it was held
 		v.hold, v.refs = b.Reason, b.Hold.Stale
 		return v
@@ -322,6 +326,9 @@ func (s *Engine) refuse(ctx context.Context, b *Request, v judgement) error {
 	if errors.As(why, &quotaErr) {
 		s.explainQuota(quotaErr)
 		leaf.Status, leaf.Reason = "quota", fmt.Sprintf("the quota of %s is %d %s, %d are used, %d were asked for", quotaErr.Scope, quotaErr.Limit, quotaErr.What, quotaErr.Used, quotaErr.Asked)
+		if quotaErr.What == "closed" {
+			leaf.Reason = fmt.Sprintf("%s is closed for writes: %s", quotaErr.Scope, quotaErr.Closed)
+		}
 	} else if v.conflict != nil {
 		why = v.conflict
 		leaf.Conflicts = []manifest.Conflict{{Ref: v.conflict.Name(), Expect: v.conflict.Have, Found: v.conflict.Now}}

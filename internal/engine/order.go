@@ -382,11 +382,15 @@ func (s *Engine) atTail(ctx context.Context, b *Request, pre *prepared) (r seque
 }
 
 // blocker returns a batch in flight that this one must wait for: one with the same id, or one that
-// writes an artefact or a state row that this one writes or judges. nil: there is none.
+// writes an artefact or a state row that this one writes or judges, or a quota above its scope. nil:
+// there is none.
 func (q *sequencer) blocker(b *Request, writes []string) *Commit {
 	q.flight.Lock()
 	defer q.flight.Unlock()
 	if c := q.ids[b.ID]; c != nil {
+		return c
+	}
+	if c := q.quota(b.Scope); c != nil {
 		return c
 	}
 	for i := range b.ExpectState {

@@ -22,7 +22,7 @@ import (
 // The quota of a scope covers the scope and all scopes below it, so a commit is compared with the
 // quota of each scope on the way up. Three things are limited, each by itself: bytes of texts, page
 // versions, and held batches that wait for review; bodies of the audit are a fourth (quota.go). 0
-// means no limit.
+// means no limit. A quota can also close its scopes for writes (closedScope).
 //
 //	refused    what is stored and what the batch adds pass the limit: QuotaError, a leaf says so, the batch id stays free
 //	behind     only commits in flight make them pass it: the batch waits for one of these and is judged again
@@ -189,6 +189,41 @@ func (c *Commit) setUse(b *Request) {
 	}
 }
 
+// closedScope returns the refusal of a batch to a scope that is closed for writes; nil: it is open. The
+// operator's housekeeping passes: it moves nothing that an export would miss. So does what comes
+// from another database (Hold; Carry has the operator's scope), else a scope could not move back.
+// The caller holds cat.mu and the tail, and no change of a quota above the scope is in flight
+// (sequencer.quota).
+func (s *Engine) closedScope(b *Request) error {
+	if len(s.quotas.by) == 0 || b.extra != nil || b.Carried || b.Hold != nil || b.Leaf.Type == manifest.TypeRefetch {
+		return nil
+	}
+	switch b.Leaf.Action {
+	case "quota", "retention", "delete expired":
+		return nil
+	}
+	for _, scope := range store.ScopeChain(b.Scope) {
+		if why := s.quotas.by[scope].Closed; why != "" {
+			return &store.QuotaError{Scope: scope, What: "closed", Closed: why}
+		}
+	}
+	return nil
+}
+
+// quota returns a commit in flight that changes a quota above a scope; nil: there is none. A batch
+// waits for it, so that one that closes a scope is final. The caller holds flight.
+func (q *sequencer) quota(scope string) *Commit {
+	if len(q.states) == 0 {
+		return nil
+	}
+	for _, scope := range store.ScopeChain(scope) {
+		if c := q.states[format.QuotaRows+scope]; c != nil {
+			return c
+		}
+	}
+	return nil
+}
+
 // exceededQuota compares a commit that was built with the quotas above its scope, if there are any
 // (judgement.limited). behind: one in flight decides, and must be installed first. The caller has
 // the tail. The scopes are asked from the
@@ -258,7 +293,7 @@ func (q *sequencer) adding() (list []*Commit) {
 // explainQuota adds to a refusal by what the space is used. It looks at every page, so it is not
 // done at the tail.
 func (s *Engine) explainQuota(e *store.QuotaError) {
-	if e.What == "held" || e.What == "bodies" {
+	if e.What == "held" || e.What == "bodies" || e.What == "closed" {
 		return
 	}
 	s.cat.mu.RLock()

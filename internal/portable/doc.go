@@ -14,6 +14,9 @@
 //	held      a held batch, waiting or decided
 //	question  a question that was asked of a person, in an export of that person only; an import passes over it
 //
+// A move exports a tenant in parts: versions while writers go on (ExportOptions.Versions), what came since, and at the end,
+// with the scope closed for writes, the rest with the rows of state (Since).
+//
 // # What an import keeps
 //
 // Artefacts keep scope, id, version numbers, put times, writers, provenance, expiry, pins, tags, metadata, subjects,

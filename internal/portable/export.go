@@ -24,6 +24,14 @@ type ExportOptions struct {
 	Scope, Subject string
 	// NoSecret omits the secret of the database from a whole export. Contexts of the import then have other fences.
 	NoSecret bool
+	// Versions writes versions of artefacts only: no rows of state, no held batches, no questions, and no pages of
+	// directives, which need their rows. State rows that are written meanwhile are then no conflict. A move begins with
+	// such exports while writers go on (docs/scale.md).
+	Versions bool
+	// Since leaves out versions of commits up to an LSN: those that an export with this LSN in its header brought already.
+	// Rows of state, held batches and pages of directives come whole, unless Versions is set. ErrConflict: something was
+	// erased after that LSN, so the copy has content that must go.
+	Since uint64
 	// State describes the rows of state (ctxpage.StateKinds).
 	State []store.StateKind
 	// Now is the time in the header.
@@ -74,7 +82,11 @@ func Export(ctx context.Context, st store.Store, w io.Writer, opts ExportOptions
 	if err := x.choose(head); err != nil {
 		return nil, err
 	}
-	for _, step := range []func(*Header) error{x.versions, x.state, x.held, x.questions} {
+	steps := []func(*Header) error{x.versions, x.state, x.held, x.questions}
+	if opts.Versions {
+		steps = steps[:1]
+	}
+	for _, step := range steps {
 		if err := step(head); err != nil {
 			return nil, taken(err)
 		}
@@ -96,13 +108,16 @@ func (x *exporter) begin() (*Header, error) {
 	if err != nil {
 		return nil, err
 	}
-	head := &Header{Type: typeHeader, Format: Format, Version: Version, Database: info.ID, LSN: x.st.Mark().LSN, At: x.opts.Now.UTC(), Scope: x.opts.Scope, Subject: x.opts.Subject}
+	head := &Header{Type: typeHeader, Format: Format, Version: Version, Database: info.ID, LSN: x.st.Mark().LSN, At: x.opts.Now.UTC(), Scope: x.opts.Scope, Subject: x.opts.Subject, Since: x.opts.Since, Versions: x.opts.Versions}
+	if head.Since > head.LSN {
+		return nil, store.Invalid("since", fmt.Sprintf("LSN %d", head.Since), fmt.Sprintf("the LSN of an earlier export of this database, which is at %d", head.LSN))
+	}
 	if x.opts.Scope == "" && x.opts.Subject == "" && !x.opts.NoSecret {
 		head.Secret = info.Secret
 	}
 	if at := x.opts.Resume; at != nil {
 		was := at.header
-		if was.Database != head.Database || was.Scope != head.Scope || was.Subject != head.Subject || was.LSN > head.LSN {
+		if was.Database != head.Database || was.Scope != head.Scope || was.Subject != head.Subject || was.Since != head.Since || was.Versions != head.Versions || was.LSN > head.LSN {
 			return nil, store.Invalid("resume", "an export of another database or of something else", "the export that was cut off, and the same options")
 		}
 		x.out.resume(at)
@@ -118,6 +133,9 @@ func (x *exporter) begin() (*Header, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := x.unerased(); err != nil {
+		return nil, err
+	}
 	given, err := eraseplan.Remembered(x.ctx, x.st, "") // what they left out of an import is not here either
 	if err != nil {
 		return nil, err
@@ -128,6 +146,24 @@ func (x *exporter) begin() (*Header, error) {
 	}
 	x.rep = Exported{Database: head.Database, LSN: head.LSN, Scope: head.Scope, Subject: head.Subject}
 	return head, x.out.line(head)
+}
+
+// unerased refuses to continue a copy that has what was erased since. An erase changes versions of earlier commits, which
+// the rest of the copy does not have.
+func (x *exporter) unerased() error {
+	if x.opts.Since == 0 {
+		return nil
+	}
+	list, err := eraseplan.Reports(x.ctx, x.st, false)
+	if err != nil {
+		return err
+	}
+	for i := range list {
+		if r := &list[i]; r.LSN > x.opts.Since || r.LSN == 0 { // 0: it is not complete
+			return fmt.Errorf("%w: erase %s came after lsn %d, so the copy may have what it took: erase the copy and export from the beginning", store.ErrConflict, r.Trace, x.opts.Since)
+		}
+	}
+	return nil
 }
 
 func (x *exporter) end() (*Exported, error) {
@@ -145,7 +181,7 @@ func (x *exporter) versions(head *Header) error {
 	if x.pick != nil {
 		only = x.pick.refs
 	}
-	o, err := collect(x.ctx, x.st, head.LSN, only, x.opts.Progress)
+	o, err := collect(x.ctx, x.st, head, only, x.opts.Progress)
 	if err != nil {
 		return err
 	}

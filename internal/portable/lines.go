@@ -37,8 +37,10 @@ type Header struct {
 	LSN      uint64    `json:"lsn"`      // of the newest commit in it
 	Head     string    `json:"head,omitempty"`
 	At       time.Time `json:"at"`
-	Scope    string    `json:"scope,omitempty"`   // it has the data of this scope and of those below it
-	Subject  string    `json:"subject,omitempty"` // it has the data of this person
+	Scope    string    `json:"scope,omitempty"`    // it has the data of this scope and of those below it
+	Subject  string    `json:"subject,omitempty"`  // it has the data of this person
+	Since    uint64    `json:"since,omitempty"`    // it has no versions of commits up to this LSN
+	Versions bool      `json:"versions,omitempty"` // it has versions only
 	// Erasures are the traces of the erases that the database knew. The file has nothing of what they
 	// erased.
 	Erasures []string `json:"erasures,omitempty"`

@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/ctxpage/ctxpage/internal/directivelog"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -29,11 +30,12 @@ type plan struct {
 	entries   []entry
 	refs      []store.Ref
 	artefacts uint64
+	head      *Header // which versions
 }
 
-// collect lists every version up to an LSN, of the artefacts in only; nil: of all.
-func collect(ctx context.Context, st store.Store, upTo uint64, only map[store.Ref]bool, progress store.Progress) (*plan, error) {
-	o := &plan{}
+// collect lists the versions that a header announces, of the artefacts in only; nil: of all.
+func collect(ctx context.Context, st store.Store, head *Header, only map[store.Ref]bool, progress store.Progress) (*plan, error) {
+	o := &plan{head: head}
 	scopes, err := scopesOf(ctx, st)
 	if err != nil {
 		return nil, err
@@ -44,7 +46,7 @@ func collect(ctx context.Context, st store.Store, upTo uint64, only map[store.Re
 			if only != nil && !only[store.Ref{Scope: h.Scope, ID: h.ID}] {
 				return nil
 			}
-			return o.artefact(ctx, st, h, upTo)
+			return o.artefact(ctx, st, h)
 		})
 		if err != nil {
 			return nil, err
@@ -90,9 +92,19 @@ func eachHead(ctx context.Context, st store.Store, q store.ScanQuery, fn func(*s
 	}
 }
 
-// artefact notes the versions of an artefact, of which newest is the newest.
-func (o *plan) artefact(ctx context.Context, st store.Store, newest *store.Head, upTo uint64) error {
-	was := len(o.entries)
+// artefact notes the versions of an artefact, of which newest is the newest. Pages of directives come with their rows, and
+// then whole (ExportOptions.Versions).
+func (o *plan) artefact(ctx context.Context, st store.Store, newest *store.Head) error {
+	was, since := len(o.entries), o.head.Since
+	if newest.ID == directivelog.PageID {
+		if o.head.Versions {
+			return nil
+		}
+		since = 0
+	}
+	if newest.LSN <= since {
+		return nil
+	}
 	heads := []*store.Head{newest} // newest first
 	if newest.Version > 1 {
 		heads = heads[:0]
@@ -101,7 +113,7 @@ func (o *plan) artefact(ctx context.Context, st store.Store, newest *store.Head,
 		}
 	}
 	for i, h := range heads {
-		if h.Gone || h.LSN > upTo {
+		if h.Gone || h.LSN <= since || h.LSN > o.head.LSN {
 			continue
 		}
 		e := entry{lsn: h.LSN, art: h.Art, put: h.PutAt.UnixMicro(), version: h.Version}

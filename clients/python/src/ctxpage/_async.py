@@ -493,9 +493,9 @@ class AsyncOperator(_Handle):
         """Which pages of the scope are of no use, or mislead."""
         return cast(t.HealthReport, await self.call("health", assemblies=assemblies, examples=examples))
 
-    async def export(self, *, whole: bool | None = None, subject: str | None = None, no_secret: bool | None = None) -> AsyncIterator[bytes]:
+    async def export(self, *, whole: bool | None = None, subject: str | None = None, no_secret: bool | None = None, versions: bool | None = None, since: int | None = None) -> AsyncIterator[bytes]:
         """The lines of an export: the scope and those below it, a person, or the whole database. The last line has counts and a digest."""
-        async for line in self._transport.stream("export", self._who, given({"whole": whole, "subject": subject, "no_secret": no_secret})):
+        async for line in self._transport.stream("export", self._who, given({"whole": whole, "subject": subject, "no_secret": no_secret, "versions": versions, "since": since})):
             yield line
 
     async def bring(self, *, path: str | None = None, lines: str | None = None, timeout: float | None = 3600, **options: Any) -> t.Imported:

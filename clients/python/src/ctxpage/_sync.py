@@ -493,9 +493,9 @@ class Operator(_Handle):
         """Which pages of the scope are of no use, or mislead."""
         return cast(t.HealthReport, self.call("health", assemblies=assemblies, examples=examples))
 
-    def export(self, *, whole: bool | None = None, subject: str | None = None, no_secret: bool | None = None) -> Iterator[bytes]:
+    def export(self, *, whole: bool | None = None, subject: str | None = None, no_secret: bool | None = None, versions: bool | None = None, since: int | None = None) -> Iterator[bytes]:
         """The lines of an export: the scope and those below it, a person, or the whole database. The last line has counts and a digest."""
-        for line in self._transport.stream("export", self._who, given({"whole": whole, "subject": subject, "no_secret": no_secret})):
+        for line in self._transport.stream("export", self._who, given({"whole": whole, "subject": subject, "no_secret": no_secret, "versions": versions, "since": since})):
             yield line
 
     def bring(self, *, path: str | None = None, lines: str | None = None, timeout: float | None = 3600, **options: Any) -> t.Imported:

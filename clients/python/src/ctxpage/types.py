@@ -1,6 +1,6 @@
 """The objects that calls take and return. Written by scripts/make_types.py from the schemas of the server; do not edit.
 
-sha256 of the schema: 0b1b8ea245d798abb167109479ff50a6592685e03dbab8d7559e0abd1d79f755
+sha256 of the schema: 2556569c6594e8e80d2802e6e46e4c985b5b12f7d3ac90c765d19db9cd2a1c2a
 """
 
 from __future__ import annotations
@@ -677,6 +677,7 @@ class Quota(TypedDict, total=False):
     pages: int
     held: int
     bodies: int
+    closed: str
 
 
 class StoredQuota(TypedDict):
