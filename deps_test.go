@@ -67,6 +67,7 @@ var importMap = map[string]string{
 	"internal/foreign": ". internal/portable render store internal/loop",
 	"embed/static":     "",
 	"bench":            "",
+	"bench/fleet":      ". internal/dbtest",
 	"bench/evidence":   ". embed embed/static internal/prose manifest store token/bpe",
 
 	"storetest":       "internal/lexical internal/triage manifest store internal/archive internal/format",
