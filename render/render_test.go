@@ -66,6 +66,9 @@ func TestHostileStringsStayData(t *testing.T) {
 	corpus := hostile(plain)
 	require.GreaterOrEqual(t, len(corpus), 200)
 	for i, s := range corpus {
+		if dbtest.Race && i%4 != 0 { // one goroutine renders
+			continue
+		}
 		for _, shape := range shapes {
 			requireRoundTrip(t, inEveryField(s), shape, fmt.Sprintf("%v, string %d %q", shape, i, s))
 		}

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 )
 
 // uniquePage is a page of words that no other page has, and of one that all have.
@@ -113,6 +115,9 @@ func TestStepsAreSmall(t *testing.T) {
 // up to 150), however few pages it has; while a page waits to be added it takes more than forty, the negative control,
 // so a large batch is built page by page.
 func TestTailTakesLittle(t *testing.T) {
+	if dbtest.Race {
+		t.Skip("it measures the memory that one goroutine takes, which the race detector changes")
+	}
 	const pages, each = 8 * flushDocs, 256
 	live := func() uint64 {
 		runtime.GC()
