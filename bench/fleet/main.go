@@ -176,6 +176,7 @@ func (r *Report) print(out io.Writer) error {
 	row("by memory", "%.0f", func(w *Way) float64 { return w.Need.KneeMemory })
 	row("by disk", "%.0f", func(w *Way) float64 { return w.Need.KneeDisk })
 	fmt.Fprintf(w, "bound by\t%s\t%s\n", r.Ways[0].Need.Bound, r.Ways[1].Need.Bound)
+	row("CPU of a server to open it all again, s", "%.1f", func(w *Way) float64 { return w.Need.Restart })
 	row("servers", "%.0f", func(w *Way) float64 { return float64(w.Need.Servers) })
 	if s.Price > 0 {
 		row("price of a tenant and month", "%.6f", func(w *Way) float64 { return w.Need.Price })

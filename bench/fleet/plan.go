@@ -116,6 +116,9 @@ type Cost struct {
 	PageDisk   float64 `json:"page_disk"` // bytes
 	TenantDisk float64 `json:"tenant_disk"`
 	OpenDisk   float64 `json:"open_disk"` // more, for each tenant that is open
+	// PageOpenCPU and TenantOpenCPU are what a process takes to open, for each page and tenant that is open.
+	PageOpenCPU   float64 `json:"page_open_cpu"`
+	TenantOpenCPU float64 `json:"tenant_open_cpu"`
 }
 
 // Need is what the fleet takes.
@@ -130,7 +133,8 @@ type Need struct {
 	Knee       float64 `json:"knee"`  // tenants of one process on one server, before Bound is reached
 	Bound      string  `json:"bound"` // cores, memory or disk
 	Servers    int     `json:"servers"`
-	Price      float64 `json:"price"` // a tenant and month; 0: no price was given
+	Restart    float64 `json:"restart"` // CPU of a server to open all that it had open
+	Price      float64 `json:"price"`   // a tenant and month; 0: no price was given
 }
 
 // plan computes what a fleet needs. open is the share of tenants that a process has open, cold the share of arriving ones
@@ -155,6 +159,7 @@ func plan(f *Fleet, pages int, c Cost, s Server, open, cold float64) (n Need) {
 		return n // no such server carries a tenant
 	}
 	n.Servers = int(math.Ceil(all / n.Knee))
+	n.Restart = open * (float64(pages)*c.PageOpenCPU + all*c.TenantOpenCPU) / float64(n.Servers)
 	n.Price = float64(n.Servers) * s.Price / all
 	return n
 }

@@ -57,7 +57,7 @@ func TestMisses(t *testing.T) {
 func TestPlan(t *testing.T) {
 	f := Fleet{Tenants: 1000, Active: .1, Stay: 50, Puts: 2, Contexts: 3}
 	s := Server{Cores: 4, Memory: 1000, Disk: 10_000, Use: .5, Price: 30}
-	c := Cost{PutCPU: .001, ContextCPU: .002, ArriveCPU: .1, ProcessMem: 100, PageMem: .01, TenantMem: .2, PageDisk: .5, TenantDisk: 1, OpenDisk: 4}
+	c := Cost{PutCPU: .001, ContextCPU: .002, ArriveCPU: .1, ProcessMem: 100, PageMem: .01, TenantMem: .2, PageDisk: .5, TenantDisk: 1, OpenDisk: 4, PageOpenCPU: .001, TenantOpenCPU: .02}
 
 	// cores: 100 × (2 × .001 + 3 × .002) + 100/50 × .25 × .1 = .8 + .05; memory: half of 20,000 × .01 + 1,000 × .2;
 	// disk: 20,000 × .5 + 1,000 × 1 + 500 × 4
@@ -73,6 +73,7 @@ func TestPlan(t *testing.T) {
 	require.Equal(t, "disk", n.Bound)
 	require.Equal(t, 3, n.Servers, "384 tenants each")
 	require.InDelta(t, .09, n.Price, 1e-12)
+	require.InDelta(t, 20.0/3, n.Restart, 1e-9, "each of three servers opens a third of half of 20,000 × .001 + 1,000 × .02")
 
 	s.Disk = 1e6
 	n = plan(&f, 20_000, c, s, .5, .25)
