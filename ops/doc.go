@@ -32,7 +32,7 @@
 // A quota limits how much a scope and the scopes below it may hold. The store checks each commit (store.Quota): a commit that
 // would exceed a quota fails with a *store.QuotaError and writes nothing. The quotas of all ancestors apply: a commit to
 // acme/a must fit the quotas of acme/a and acme. There is no quota for the whole database; its limit is the disk
-// (store.NoSpaceError).
+// (store.NoSpaceError). A quota can also close a scope for writes (store.Quota.Closed), which a move needs.
 //
 // # Health
 //

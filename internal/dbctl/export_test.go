@@ -10,6 +10,36 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// A tenant moves by the verbs of docs/scale.md: in parts, the last of them with the scope closed, and a comparison at the end.
+func TestMoveByVerbs(t *testing.T) {
+	tmp := t.TempDir()
+	from, to := filepath.Join(tmp, "old.ctx"), filepath.Join(tmp, "new.ctx")
+	file := func(name string) string { return filepath.Join(tmp, name) }
+	ok(t, "", "init", from)
+	ok(t, "tea is green", "put", from, "acme", "tea")
+	ok(t, "", "session", "append", from, "acme/support", "chat", "what may I refund?")
+	lsn := fmt.Sprint(asJSON(t, "", "export", from, "--scope", "acme", "--versions", "-o", file("1"))["lsn"])
+	require.Contains(t, ok(t, "", "import", to, file("1")), "wrote 2 versions, 0 rows of state")
+	ok(t, "tea is black", "put", from, "acme", "tea")
+	require.Equal(t, exitUsage, dbctl("", "export", from, "--since", lsn, "--format", "md").code)
+	require.Equal(t, exitUsage, dbctl("", "quota", "set", from, "acme", "--closed", "a\nb").code)
+	require.Contains(t, ok(t, "", "quota", "set", from, "acme", "--closed", "moved to new.ctx"), "acme is closed for writes: moved to new.ctx\n")
+	r := dbctl("tea is red", "put", from, "acme", "tea")
+	require.Equal(t, exitFailed, r.code)
+	require.Contains(t, r.err, "acme is closed for writes: moved to new.ctx. Nothing was written: write where the scope is now")
+	require.Contains(t, ok(t, "", "quota", "show", from), "acme is closed for writes: moved to new.ctx\n")
+	ok(t, "", "export", from, "--scope", "acme", "-o", file("all"))
+	require.Contains(t, ok(t, "", "import", to, file("all"), "--dry-run"), "would write 1 version, ", "control: the last part is missing")
+	ok(t, "", "export", from, "--scope", "acme", "--since", lsn, "-o", file("2"))
+	require.Contains(t, ok(t, "", "import", to, file("2")), "wrote 1 version, ")
+	require.Contains(t, ok(t, "", "import", to, file("all"), "--dry-run"), "would write 0 versions, 0 rows of state and 0 held batches")
+	ok(t, "tea is red", "put", to, "acme", "tea")
+	ok(t, "", "erase", from, "--scope", "acme", "--by", "ann", "--reason", "moved", "--receipt", file("moved.json"))
+	ok(t, "", "erase", "verify", file("moved.json"))
+	ok(t, "", "quota", "set", from, "acme", "--closed", "")
+	require.Equal(t, "no quota is set\n", ok(t, "", "quota", "show", from))
+}
+
 // A database goes out and comes back; a second import writes nothing; a file that was cut off is refused before there is a
 // database, and finished by --resume.
 func TestExportImport(t *testing.T) {
