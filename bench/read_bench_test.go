@@ -326,6 +326,55 @@ func BenchmarkOpenWithLog(b *testing.B) {
 	measure(b, 1, func(int, uint64) error { return openOnce(path, puts) })
 }
 
+// BenchmarkOpenAfterKill opens copies of the files of a database that is open, which is what a kill leaves: with the snapshot of
+// the columns that was written beside commits, and without it. 1,000 puts came after it.
+func BenchmarkOpenAfterKill(b *testing.B) {
+	pages := 100_000
+	if *big {
+		pages = 1_000_000
+	}
+	path := fresh(b)
+	db := open(b, path, ctxpage.Options{Exclusive: true}) // no socket, which cannot be copied
+	defer db.Close()
+	fill(b, db.Scope("acme/bench"), pages, shortPage)
+	_, err := db.Admin().Checkpoint(ctx)
+	must(b, err)
+	for _, err := os.Stat(path + ".columns"); err != nil; _, err = os.Stat(path + ".columns") {
+		time.Sleep(time.Second) // it comes some ten seconds after the open
+	}
+	for i := range 1000 {
+		_, err := db.Scope("acme/bench").Put(ctx, ctxpage.Artefact{ID: fmt.Sprint("late-", i), Text: fmt.Sprint("words of late page ", i)})
+		must(b, err)
+	}
+	const rounds = 7
+	took := map[string][]time.Duration{}
+	for range b.N * rounds {
+		for _, v := range []string{"snapshot", "rows"} {
+			killed := fresh(b)
+			must(b, os.CopyFS(filepath.Dir(killed)+"/copy", os.DirFS(filepath.Dir(path))))
+			killed = filepath.Dir(killed) + "/copy/" + filepath.Base(path)
+			if v == "rows" {
+				must(b, os.Remove(killed+".columns"))
+			}
+			cpu, at := cpuTime(), time.Now()
+			again, err := ctxpage.Open(killed, ctxpage.Options{})
+			must(b, err)
+			took[v+"-cpu-ms"], took[v+"-ms"] = append(took[v+"-cpu-ms"], cpuTime()-cpu), append(took[v+"-ms"], time.Since(at))
+			if _, err := again.Scope("acme/bench").Get(ctx, "late-999"); err != nil {
+				b.Fatal(err)
+			}
+			at = time.Now()
+			must(b, again.Close())
+			took[v+"-close-ms"] = append(took[v+"-close-ms"], time.Since(at))
+			must(b, os.RemoveAll(filepath.Dir(killed)))
+		}
+	}
+	for name, all := range took {
+		slices.Sort(all)
+		b.ReportMetric(float64(all[len(all)/2].Microseconds())/1000, name)
+	}
+}
+
 func closedCopy(b *testing.B, d *database) string {
 	path := fresh(b)
 	_, err := d.db.Admin().Backup(ctx, path, nil)

@@ -321,7 +321,7 @@ func (s *Store) checkpointLocked(ctx context.Context) (rep store.JobReport, err 
 		next.Applied, next.Seq, next.Chain = c.LSN, c.Seq, chain
 	}
 	err = s.cache.update(func(tx *bbolt.Tx) (err error) {
-		if next.High, err = c.Write(filestore.Rows(tx), &next.Rows); err != nil {
+		if next.High, err = c.Write(filestore.Rows(tx), &next.Rows, false); err != nil {
 			return err
 		}
 		return s.cache.put(tx, next)

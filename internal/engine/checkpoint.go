@@ -269,8 +269,14 @@ func (s *Engine) Checkpoint() *Checkpoint {
 
 // Write writes the index and the frozen overlay into rows, and brings n up to date: the counts of
 // rows, and up to which leaf the questions are complete. It returns the highest numbers in use, for
-// Base.High. If it or its transaction fails, the checkpoint has failed.
-func (c *Checkpoint) Write(tx Writer, n *RowCounts) (high string, err error) {
+// Base.High. If it or its transaction fails, the checkpoint has failed. Without rows it leaves the
+// index as it is, unless an erase is purging it: a snapshot of the columns is of its list of segments.
+func (c *Checkpoint) Write(tx Writer, n *RowCounts, purging bool) (high string, err error) {
+	c.wrote = true
+	if c.Rows == 0 && !purging {
+		c.newest = NewestOutcome(tx)
+		return c.eng.high.String(), nil
+	}
 	c.eng.high.add(c.rows.high)
 	n.asked = max(n.asked, c.rows.askedTo)
 	if c.swap, err = c.eng.index.Checkpoint(SegRows{Reader: tx}, false); errors.Is(err, lexical.ErrCorrupt) {
@@ -279,7 +285,7 @@ func (c *Checkpoint) Write(tx Writer, n *RowCounts) (high string, err error) {
 	if err == nil {
 		err = applyOverlay(tx, c.rows, n)
 	}
-	c.newest, c.wrote = NewestOutcome(tx), true
+	c.newest = NewestOutcome(tx)
 	return c.eng.high.String(), err
 }
 

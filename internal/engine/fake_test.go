@@ -287,7 +287,7 @@ func (h *host) View(fn func(Reader) error) error {
 func (m *memory) checkpoint() error {
 	c := m.Checkpoint()
 	m.mu.Lock()
-	high, err := c.Write(memoryRows{m.shared}, &m.base.Rows)
+	high, err := c.Write(memoryRows{m.shared}, &m.base.Rows, false)
 	m.base.Applied, m.base.High = c.LSN, high
 	m.mu.Unlock()
 	if err != nil {

@@ -129,8 +129,9 @@ func TestColumnsOfAnotherMoment(t *testing.T) {
 		e := New(m.opts)
 		e.Attach(m.host)
 		require.NoError(t, m.host.Snapshot(t.Context(), func(tx Reader, b Base) error {
-			used, err := e.LoadColumns(tx, b, &Columns{LSN: kept.LSN + moved, Parts: kept.Parts})
+			used, whole, err := e.LoadColumns(tx, b, &Columns{LSN: kept.LSN + moved, Parts: kept.Parts})
 			require.Equal(t, want, used)
+			require.Equal(t, want, whole)
 			return err
 		}))
 	}

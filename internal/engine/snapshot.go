@@ -57,7 +57,8 @@ const (
 const partRows = 64 * codec.ColumnRows
 
 // Columns returns a snapshot of the columns. It returns nil, and the store must keep no snapshot,
-// unless memory is at the LSN of the rows. It blocks installs for about 0.1 µs per page version.
+// unless memory is at the LSN of the rows and stays there. Commits and reads go on: an install waits
+// for one part at most, and then the snapshot is given up. No checkpoint may run meanwhile.
 func (s *Engine) Columns(applied uint64) (*Columns, error) {
 	s.cat.mu.RLock()
 	defer s.cat.mu.RUnlock()
@@ -65,8 +66,15 @@ func (s *Engine) Columns(applied uint64) (*Columns, error) {
 		return nil, nil
 	}
 	out := &Columns{LSN: applied}
+	same := func() bool { // lets a waiting install go first
+		s.cat.mu.RUnlock()
+		s.cat.mu.RLock()
+		return s.cat.lsn == applied
+	}
+	if !s.cat.image(out, same) {
+		return nil, nil
+	}
 	err := s.rows.View(func(tx Reader) error {
-		s.cat.image(out)
 		im := s.index.Image(SegRows{tx})
 		out.add(partWords, im.Sums)
 		for _, p := range im.Parts {
@@ -98,44 +106,47 @@ func (o *Columns) one(kind uint8) []byte {
 }
 
 // LoadColumns does what LoadRows does, from a snapshot whose digest the caller has compared with
-// the audit. It returns false, and has changed nothing, if the snapshot is of other rows or of
-// another version of the program; then call LoadRows.
-func (s *Engine) LoadColumns(tx Reader, b Base, of *Columns) (bool, error) {
+// the audit. used is false, and nothing has changed, if the snapshot is of other rows or of
+// another version of the program; then call LoadRows. whole is false if the index was read from its
+// rows, because they are not those of the snapshot.
+func (s *Engine) LoadColumns(tx Reader, b Base, of *Columns) (used, whole bool, err error) {
 	c, ok := readColumns(of)
 	if !ok || of.LSN != b.Applied {
-		return false, nil
+		return false, false, nil
 	}
 	high, err := parseHighest(b.High)
 	if err != nil || c.arts.len() < int(high.art) || c.pages.len() < int(high.num) || len(c.groups) < int(high.group) || len(c.scopes) < int(high.scope) {
-		return false, nil // the open without it says what is wrong
+		return false, false, nil // the open without it says what is wrong
 	}
 	for _, t := range []struct {
 		table Table
 		want  int
 	}{{TableHeld, b.Rows.held}, {TableState, b.Rows.state}} {
 		if err := s.countRows(tx, t.table, t.want); err != nil {
-			return false, err
+			return false, false, err
 		}
 	}
 	if err := s.loadErases(tx); err != nil {
-		return false, err
+		return false, false, err
 	}
 	s.cat, s.high, s.askedFrom = c, c.highest(), b.Rows.asked
 	s.applied, c.lsn = b.Applied, b.Applied
 	im := lexical.Image{Sums: of.one(partWords), Parts: of.of(partWordRows)}
-	if s.index, ok, err = lexical.OpenImage(SegRows{tx}, im, runParallel); err == nil && !ok {
+	if s.index, whole, err = lexical.OpenImage(SegRows{tx}, im, runParallel); err == nil && !whole {
 		s.index, err = lexical.Open(SegRows{tx})
 	}
 	if err != nil {
-		return true, err
+		return true, false, err
 	}
-	return true, s.loadTail(tx)
+	return true, whole, s.loadTail(tx)
 }
 
 // image appends the parts of the catalogue: sizes, artefacts with their ids, pages, the table of
 // ids, and the lists. Facts are renumbered on the way (used), and ids are written one after the
-// other, so the arena of the reader has no gap where gc forgot one. The caller holds mu.
-func (c *catalogue) image(out *Columns) {
+// other, so the arena of the reader has no gap where gc forgot one. The caller holds mu, which same
+// releases for a moment between two parts; if it returns false, the catalogue has changed. Only
+// commits change columns. The lists also change when one is swept, so they are one part.
+func (c *catalogue) image(out *Columns, same func() bool) bool {
 	ids := 0
 	for _, a := range c.arts.all() {
 		ids += a.idLen()
@@ -154,6 +165,9 @@ func (c *catalogue) image(out *Columns) {
 		b, n := c.appendIDs(b, from, to)
 		out.add(partArts, b)
 		at += n
+		if !same() {
+			return false
+		}
 	}
 	cols := slices.Clone(pageColumns)
 	for i := range cols {
@@ -163,11 +177,15 @@ func (c *catalogue) image(out *Columns) {
 	}
 	for from := 0; from < c.pages.len(); from += partRows {
 		out.add(partPages, appendRows(nil, c, &c.pages, from, min(from+partRows, c.pages.len()), cols))
+		if !same() {
+			return false
+		}
 	}
 	for from := 0; from < len(c.table); from += partRows {
 		out.add(partTable, codec.AppendSparse(nil, c.table[from:min(from+partRows, len(c.table))]))
 	}
 	out.add(partLists, c.lists(facts))
+	return same()
 }
 
 // used returns the combinations that pages have, and their numbers by those in f.

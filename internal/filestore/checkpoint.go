@@ -19,79 +19,20 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// When the background goroutine acts.
+// When the background work acts (background.go).
 const (
 	syncEvery       = 50 * time.Millisecond // audit leaves are synced within 100 ms
 	checkpointBytes = 16 << 20              // this many unflushed bytes start a checkpoint
-	redoneBytes     = 16 << 10              // this many that an open had to redo start one at once, see background
+	redoneBytes     = 16 << 10              // this many that an open had to redo start one at once, see worker
 
 	markEvery        = 1024      // leaves
 	archiveLeaves    = 16 << 10  // this many unarchived leaves start one: they are in memory
 	rotateAfterBytes = 8 << 20   // a log larger than this starts a new segment at a checkpoint
-	rotateAfterRedo  = 256 << 10 // and one larger than this at that of an open that had to redo, see background
+	rotateAfterRedo  = 256 << 10 // and one larger than this at that of an open that had to redo, see worker
 )
 
 // checkpointAge is the age of an unflushed row that starts a checkpoint. Tests change it.
 var checkpointAge = 10 * time.Second
-
-// background syncs the leaves of reads, and makes checkpoints. It ends with Close, or with the
-// first failure. Commits that the open had to redo are checkpointed soon: if one owner after
-// another is killed before a checkpoint is due, each redoes more than the last, while agents
-// wait. That checkpoint also starts a new segment of a short log: the next owner reads all of a
-// segment, and compares what the archive has already, so with 2 MiB of old records a hand-over took
-// half as long again.
-func (s *Store) background() {
-	defer s.done.Done()
-	tick := time.NewTicker(syncEvery)
-	defer tick.Stop()
-	var retryAt time.Time // after a full disk: no checkpoint before it
-	said := false         // that the disk is full
-	for {
-		select {
-		case <-s.eng.Stopped():
-			return
-		case <-tick.C:
-		}
-		if s.eng.Failure() != nil {
-			return
-		}
-		if err := s.log.Sync(context.Background(), s.log.Last(), nil); err != nil {
-			s.eng.Fail(err)
-			s.opts.Logger.Error("the log cannot be synced; nothing is committed until the database is opened again", "path", s.opts.Path, "error", err)
-			return
-		}
-		full := s.logFull()
-		if time.Now().After(retryAt) && (full || s.due()) {
-			// A failed checkpoint leaves everything in the log. The next commit or Close returns
-			// the error.
-			var err error
-			if full {
-				err = s.relieve(context.Background())
-				retryAt = time.Now().Add(relieveEvery)
-			} else {
-				err = s.checkpointDue(context.Background())
-			}
-			if errors.Is(err, store.ErrClosed) {
-				return
-			}
-			if err != nil && !noSpace(err) {
-				s.eng.Fail(err)
-				s.opts.Logger.Error("a checkpoint failed; nothing is committed until the database is opened again", "path", s.opts.Path, "error", err)
-				return
-			}
-			if err != nil { // a full disk: everything stays in the log
-				if !said {
-					s.opts.Logger.Warn("the disk is full; commits stay in the log until there is space", "path", s.opts.Path, "error", err)
-				}
-				said = true
-				retryAt = time.Now().Add(relieveEvery)
-			} else {
-				said = false
-				s.recordLater()
-			}
-		}
-	}
-}
 
 // checkpointDue makes a checkpoint, unless the one that it had to wait for has done what was due.
 func (s *Store) checkpointDue(ctx context.Context) error {
@@ -112,7 +53,7 @@ func (s *Store) due() bool {
 		return true
 	}
 	w := s.eng.Waiting()
-	return w.Bytes > checkpointBytes || w.Rows > 0 && time.Since(w.Since) > checkpointAge
+	return w.Bytes > checkpointBytes || w.Rows > 0 && time.Since(w.Since) > checkpointAge && !s.columnsHold(w)
 }
 
 // checkpoint writes the log's effect into bbolt and cuts the front of the log:
@@ -184,6 +125,7 @@ func (s *Store) checkpointOnce(ctx context.Context) (rep store.JobReport, err er
 		return rep, s.cutLog(&rep)
 	}
 	if c.Rows > 0 || s.purging { // without rows only the log is cut: a snapshot of the columns is of the index as it is
+		s.columnsPass()
 		if err := s.indexSteps(ctx, c); err != nil {
 			return rep, s.unsure(err)
 		}
@@ -199,7 +141,7 @@ func (s *Store) checkpointOnce(ctx context.Context) (rep store.JobReport, err er
 		return rep, err
 	}
 	err = s.update(func(tx *bbolt.Tx) (err error) {
-		if next.High, err = c.Write(s.rows(tx), &next.Rows); err != nil {
+		if next.High, err = c.Write(s.rows(tx), &next.Rows, s.purging); err != nil {
 			return err
 		}
 		return putSys(tx, s.ring.Load(), next)

@@ -21,7 +21,7 @@ import (
 //
 //	ending   jobs that wait for ckptMu give up; a snapshot of the columns is written, if it is due
 //	shut     no commit and no read begins any more
-//	done     the background goroutine has ended
+//	done     no background work runs any more
 //	clean    log synced, checkpoint, mark (closeClean); not after a failure
 //	closed   log, audit, bbolt, and the lock of the process last
 //
@@ -36,7 +36,7 @@ func (s *Store) Close() error {
 	if !s.eng.Shut() {
 		return nil
 	}
-	s.done.Wait()
+	s.endWork()
 	err := s.eng.Failure()
 	if !s.opts.ReadOnly && err == nil {
 		err = s.closeClean()

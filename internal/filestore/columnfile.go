@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/ctxpage/ctxpage/internal/archive"
@@ -31,9 +32,12 @@ import (
 //	directory    database, LSN, and of each part kind, length and SHA-256; its digest is in the leaf
 //	parts        as the engine makes them
 //
-// It is written when the database is closed, if commits came since it was written last, and unless
+// It is written beside commits after a checkpoint, once memory is at the LSN of the rows (refreshColumns),
+// and when the database is closed, if commits came since it was written last, unless
 // another process waits to be the next owner (leavesToNext): the leaf
-// first, synced and archived, then the file under another name, synced, renamed. An open believes
+// first, synced and archived, then the file under another name, synced, renamed. While it is of the
+// rows, no checkpoint is due for the age of what waits, until the log has columnsShare of its size:
+// so after a kill an open reads the snapshot, and the log has the rest. An open believes
 // it if it names this database, the LSN of the rows and an archived leaf that has its digest, and
 // if every part has the digest in the directory, before a byte of a part is decoded. Anything else
 // means that it is not used, and the next open for writing removes it:
@@ -46,8 +50,8 @@ import (
 // A crash leaves the old file, whose LSN is not the LSN of the rows, or the new one whole. An
 // erase removes it before anything else goes from the files: it has ids, tags and metadata.
 //
-// Rejected: to write it beside commits. It must be of the LSN of the rows, and commits would wait
-// while it is made.
+// Rejected: to write it at every checkpoint, whoever commits meanwhile. It must be of the LSN of the
+// rows, so commits would wait until all of it is made: 0.1 s with 1M pages.
 
 const (
 	columnsSuffix  = ".columns"
@@ -62,24 +66,32 @@ const (
 	// columnsFrom is the number of page versions from which the file is kept: below it the rows are
 	// read as fast as a file is opened.
 	columnsFrom = 4096
+
+	// columnsShare is the part of the snapshot's size from which what waits in the log is worth a
+	// checkpoint, and a new snapshot after it.
+	columnsShare = 8
+	// columnsEvery bounds how often it is written while the database is open.
+	columnsEvery = time.Minute
+	columnsRetry = time.Second // commits came while it was made
 )
 
 // columnFile describes the snapshot on disk.
 //
-// state is for Stat, which takes no lock. audit is handed to the engine by the step of the open that
+// state is for Stat and the background work, which take no lock. next belongs to the background work. audit is handed to the engine by the step of the open that
 // comes after (openManifest), so the archive is opened once.
 type columnFile struct {
-	lsn   uint64 // of the file at its place, if it was read or written
-	bytes int64
 	stale bool                        // there is a useless one
 	audit *archive.Log                // opened to look for the leaf
+	next  time.Time                   // none is written beside commits before
 	state atomic.Pointer[columnsStat] // for Stat
 }
 
-// columnsStat is for Stat: the size of the snapshot, and whether this open read it.
+// columnsStat is the size of the snapshot, whether this open read it, and whether rows and index have
+// changed since: then it is useless, and goes with the next one or the next open.
 type columnsStat struct {
 	bytes int64
 	read  bool // by this open
+	old   bool
 }
 
 // errColumns means that a snapshot is not used. It is not reported: the rows have everything.
@@ -95,14 +107,13 @@ func (s *Store) loadColumns(ctx context.Context) (bool, error) {
 		s.columns.stale = !errors.Is(err, fs.ErrNotExist)
 		return false, nil
 	}
-	used := false
+	used, whole := false, false
 	err = s.line.Snapshot(ctx, func(tx engine.Reader, b engine.Base) (err error) {
-		used, err = s.eng.LoadColumns(tx, b, cols)
+		used, whole, err = s.eng.LoadColumns(tx, b, cols)
 		return err
 	})
 	if s.columns.stale = !used; used {
-		s.columns.lsn, s.columns.bytes = cols.LSN, size
-		s.columns.state.Store(&columnsStat{size, true})
+		s.columns.state.Store(&columnsStat{size, true, !whole})
 	}
 	return used, err
 }
@@ -226,7 +237,7 @@ func (s *Store) tidyColumns() error {
 
 // dropColumns removes the snapshot for good.
 func (s *Store) dropColumns() error {
-	s.columns.lsn, s.columns.bytes, s.columns.stale = 0, 0, false
+	s.columns.stale = false
 	s.columns.state.Store(nil)
 	err := errors.Join(removeIfThere(s.opts.FS, s.opts.Path+columnsSuffix), removeIfThere(s.opts.FS, s.opts.Path+newSuffix))
 	if err == nil {
@@ -248,25 +259,68 @@ func removeIfThere(fsys interface {
 	return nil
 }
 
-// keepColumns writes the snapshot, if the database is large and has commits that the file has not.
-// It comes before the end of the store, because the leaf is a leaf like others. It may fail: then
-// there is no snapshot, and the next open reads the rows.
+// keepColumns writes the snapshot at the end of the store, before the log is closed, because its leaf
+// is a leaf like others.
+func (s *Store) keepColumns(ctx context.Context) {
+	if !s.keepsColumns() || s.mustJob() != nil {
+		return
+	}
+	defer s.ckptMu.Unlock()
+	if !s.leavesToNext() && s.columnsDue() {
+		s.snapColumns(inJob(ctx))
+	}
+}
+
+// refreshColumns writes the snapshot beside commits. It does nothing while rows wait for a checkpoint.
+// Only the background work calls it. It returns how long to wait for the next try; 0: no snapshot is due.
+func (s *Store) refreshColumns() time.Duration {
+	if st := s.columns.state.Load(); !s.keepsColumns() || st != nil && !st.old || !s.columnsDue() {
+		return 0
+	}
+	if wait := time.Until(s.columns.next); wait > 0 {
+		return wait
+	}
+	if s.eng.Waiting().Rows > 0 || s.startJob(context.Background()) != nil {
+		return 0 // the checkpoint of the rows comes first
+	}
+	defer s.ckptMu.Unlock()
+	s.columns.next = time.Now().Add(columnsEvery)
+	if s.snapColumns(inJob(context.Background())); !s.columnsOld() {
+		return 0
+	}
+	s.columns.next = time.Now().Add(columnsRetry)
+	return columnsRetry
+}
+
+// columnsOld reports whether there is no snapshot of the rows and the index.
+func (s *Store) columnsOld() bool {
+	st := s.columns.state.Load()
+	return st == nil || st.old
+}
+
+// columnsHold reports whether the snapshot is of the rows and what waits in the log is a small part of
+// it: then a checkpoint would cost the next open more than redoing the log.
+func (s *Store) columnsHold(w engine.Waiting) bool {
+	st := s.columns.state.Load()
+	return st != nil && !st.old && w.Vectors == 0 && int64(w.Bytes) <= st.bytes/columnsShare
+}
+
+// keepsColumns reports whether this store keeps a snapshot at all.
+func (s *Store) keepsColumns() bool {
+	return !s.opts.ReadOnly && s.opts.Columns >= 0 && s.ring.Load() == nil && s.eng.Failure() == nil
+}
+
+// snapColumns writes the snapshot. It may fail: then there is no snapshot, and the next open reads the
+// rows. The caller holds ckptMu.
 //
 // The order: a checkpoint, so that the rows have everything; the rest of the index; the columns in
 // memory; the leaf with their digest, synced and archived; the file. A crash before the rename
 // leaves a leaf that names a file nobody has, which is harmless.
-func (s *Store) keepColumns(ctx context.Context) {
-	if s.opts.ReadOnly || s.opts.Columns < 0 || s.ring.Load() != nil || s.eng.Failure() != nil || s.mustJob() != nil {
-		return
-	}
-	defer s.ckptMu.Unlock()
-	ctx = inJob(ctx)
-	if s.leavesToNext() || !s.columnsDue() {
-		return
-	}
+func (s *Store) snapColumns(ctx context.Context) {
 	if _, err := s.checkpointLocked(ctx); err != nil {
-		return // closing reports it
+		return // closing, or the next checkpoint, reports it
 	}
+	s.columnsPass()
 	err := s.eng.FlushTail(func(fn func(engine.Writer) error) error {
 		return s.update(func(tx *bbolt.Tx) error { return fn(s.rows(tx)) })
 	})
@@ -283,7 +337,14 @@ func (s *Store) keepColumns(ctx context.Context) {
 	}
 }
 
-// columnsDue reports whether a snapshot is worth its writing. The caller holds ckptMu.
+// columnsPass notes that rows or index are about to change. The caller holds ckptMu.
+func (s *Store) columnsPass() {
+	if st := s.columns.state.Load(); st != nil && !st.old {
+		s.columns.state.Store(&columnsStat{st.bytes, st.read, true})
+	}
+}
+
+// columnsDue reports whether a snapshot is worth its writing.
 func (s *Store) columnsDue() bool {
 	var st store.StoreStats
 	s.eng.Count(&st, func() {})
@@ -291,7 +352,7 @@ func (s *Store) columnsDue() bool {
 	if s.opts.Columns > 0 {
 		from = s.opts.Columns
 	}
-	return st.PageVersions >= from && st.LSN != s.columns.lsn && s.unrecorded.Load() == nil
+	return st.PageVersions >= from && (s.columnsOld() || s.eng.Waiting().Rows > 0) && s.unrecorded.Load() == nil
 }
 
 // writeColumns writes the snapshot in its place. It fails where the disk has no room beyond what
@@ -346,7 +407,6 @@ func (s *Store) writeColumns(ctx context.Context, cols *engine.Columns) error {
 	if err != nil {
 		return errors.Join(err, removeIfThere(s.opts.FS, s.opts.Path+newSuffix))
 	}
-	s.columns.lsn, s.columns.bytes = cols.LSN, size
 	s.columns.state.Store(&columnsStat{bytes: size})
 	if err := s.eng.At("columns renamed"); err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -393,6 +394,117 @@ func TestColumnsAfterAKill(t *testing.T) {
 			require.Empty(t, must(again.Maintain(t.Context(), store.Job{Kind: store.JobCheck}, nil))(t).Problems)
 		})
 	}
+}
+
+// killed copies the files of an open store of which nothing moves, as a kill would leave them.
+func killed(t *testing.T, path string) string {
+	dir := filepath.Join(t.TempDir(), "killed")
+	require.NoError(t, os.CopyFS(dir, os.DirFS(filepath.Dir(path))))
+	return filepath.Join(dir, filepath.Base(path))
+}
+
+// TestColumnsBesideCommits: a snapshot that was written while the database was open is read after a kill, with what the log has
+// behind it, until a checkpoint moves the rows. A kill at any step of it leaves everything.
+func TestColumnsBesideCommits(t *testing.T) {
+	path := dbtest.MemoryPath(t)
+	var at []string // copies, each at a step
+	st := openColumned(t, path, Options{Hook: func(step string) error {
+		if strings.HasPrefix(step, "columns ") {
+			at = append(at, killed(t, path))
+		}
+		return nil
+	}})
+	next := uint64(1)
+	commit := func(n uint64) {
+		for end := next + n; next < end; next++ {
+			must(st.Commit(t.Context(), liveBatch(t, st, next)))(t)
+		}
+	}
+	opened := func(copied string, from bool, want []string) {
+		t.Helper()
+		again := openColumned(t, copied, Options{})
+		require.Equal(t, from, used(t, again))
+		require.Equal(t, want, seen(t, again))
+		require.Empty(t, must(again.Maintain(t.Context(), store.Job{Kind: store.JobCheck}, nil))(t).Problems)
+		require.NoError(t, again.Close())
+	}
+	commit(60)
+	require.False(t, KeepColumns(st), "rows wait for their checkpoint")
+	must(st.checkpoint(t.Context()))(t)
+	require.True(t, KeepColumns(st))
+	require.Len(t, at, 3)
+	want := seen(t, st)
+	opened(at[0], false, want)
+	opened(at[1], false, want)
+	opened(at[2], true, want)
+	commit(5)
+	opened(killed(t, path), true, seen(t, st))
+	must(st.checkpoint(t.Context()))(t)
+	require.True(t, st.columnsOld())
+	opened(killed(t, path), false, seen(t, st)) // the control: it is of older rows
+	require.True(t, KeepColumns(st))
+	commit(5)
+	opened(killed(t, path), true, seen(t, st))
+	require.Zero(t, st.refreshColumns(), "the snapshot is of the rows")
+	require.Len(t, at, 6)
+}
+
+// TestColumnsHoldCheckpoints: while the snapshot is of the rows, an old row alone is no reason for a checkpoint, but many bytes
+// in the log and vectors are.
+func TestColumnsHoldCheckpoints(t *testing.T) {
+	was := PeekAge(0)
+	defer PeekAge(was)
+	path := columned(t, 60)
+	for _, from := range []int{1, -1} { // the control has no snapshot
+		st := openColumned(t, path, Options{})
+		st.opts.Columns = from
+		if from < 0 {
+			require.NoError(t, st.dropColumns())
+		}
+		st.worker.awake.Store(true) // no run begins: it would do what is due
+		st.worker.timer.Stop()
+		if from > 0 {
+			st.columns.state.Store(&columnsStat{bytes: 1 << 20}) // as a large database has
+		}
+		must(st.Commit(t.Context(), liveBatch(t, st, 61)))(t)
+		require.Equal(t, from < 0, st.due())
+		if from > 0 {
+			require.Zero(t, st.nextWork(), "nothing to do before the next record")
+			full := *st.columns.state.Load()
+			st.columns.state.Store(&columnsStat{bytes: int64(st.eng.Waiting().Bytes)*columnsShare - 1})
+			require.True(t, st.due(), "the log has more than its share")
+			st.columns.state.Store(&full)
+			require.False(t, st.due())
+			at := must(st.Resolve(t.Context(), store.Scopes{"acme"}, store.Ref{ID: "a1"}))(t)
+			require.NoError(t, st.PutVectors(t.Context(), "m", []uint64{at.Pages[0].Num}, [][]float32{{1, 0}}))
+			require.True(t, st.due(), "only the file will have vectors")
+		}
+		require.NoError(t, st.Close())
+	}
+}
+
+// TestIdleStoreHasNoWork: a run that finds nothing to do starts no timer, and the next record does.
+func TestIdleStoreHasNoWork(t *testing.T) {
+	st := openColumned(t, dbtest.MemoryPath(t), Options{})
+	must(st.Commit(t.Context(), liveBatch(t, st, 1)))(t)
+	st.worker.timer.Stop()
+	st.worker.awake.Store(false)
+	next, ok := st.workOnce()
+	require.True(t, ok)
+	require.Greater(t, next, syncEvery, "the age of the row, and no sooner")
+	must(st.checkpoint(t.Context()))(t)
+	require.True(t, KeepColumns(st))
+	st.worker.timer.Stop()
+	st.worker.awake.Store(false)
+	st.work()
+	require.False(t, st.worker.timer.Stop(), "nothing is to be done")
+	must(st.Commit(t.Context(), liveBatch(t, st, 2)))(t)
+	require.True(t, st.worker.awake.Load())
+	require.True(t, st.worker.timer.Stop(), "a run was due")
+	require.NoError(t, st.Close())
+	next, ok = st.workOnce()
+	require.False(t, ok)
+	require.Zero(t, next)
 }
 
 // TestColumnsOfAnOlderProgram: one that commits and knows no snapshot leaves it behind; it is not used, and goes.

@@ -169,7 +169,7 @@ func writeStep(ctx context.Context, s *Scope, lane, n int) error {
 
 // writerChild: path, then for each lane the last step that is done.
 func writerChild(args []string) error {
-	db, err := Open(args[0], Options{WorkingSet: 1 << 16, AuditSync: true, PageTokens: lanePageTokens})
+	db, err := openOver(args[0], Options{WorkingSet: 1 << 16, AuditSync: true, PageTokens: lanePageTokens}, filestore.Options{Columns: 1})
 	if err != nil {
 		return err
 	}
@@ -196,6 +196,7 @@ func writerChild(args []string) error {
 						fail <- err
 						return
 					}
+					filestore.KeepColumns(storeOf(db)) // of no use if the other lanes commit meanwhile
 				}
 			}
 		}()

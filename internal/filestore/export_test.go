@@ -39,6 +39,16 @@ func PeekAge(age time.Duration) (was time.Duration) {
 	return was
 }
 
+// KeepColumns writes a snapshot of the columns as the background work does, without waiting for its time. It
+// reports whether there is one of the rows afterwards.
+func KeepColumns(s *Store) bool {
+	s.worker.mu.Lock()
+	defer s.worker.mu.Unlock()
+	s.columns.next = time.Time{}
+	s.refreshColumns()
+	return !s.columnsOld()
+}
+
 // Meta is a meta page of bbolt.
 type Meta struct {
 	PageSize             int64

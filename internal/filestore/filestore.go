@@ -111,7 +111,7 @@ type Options struct {
 //
 // States. Each failure moves to the right only; reopening is the way back:
 //
-//	open      commits and reads; the background goroutine syncs and makes checkpoints
+//	open      commits and reads; the background work syncs and makes checkpoints
 //	failed    eng.Failure is set: no commits, no checkpoints; reads go on from memory and bbolt
 //	broken    bbolt panicked: its locks are never released, so reads that need the file fail too
 //	ending    Close was called: jobs that wait for ckptMu end with ErrClosed
@@ -149,7 +149,7 @@ type Store struct {
 	unrecorded atomic.Pointer[manifest.Record] // the leaf of a recovery that found no space on the disk
 
 	broken atomic.Pointer[error] // bbolt panicked with its locks held
-	done   sync.WaitGroup
+	worker worker
 	ending atomic.Bool // Close has begun: jobs that still wait end
 
 	columns columnFile // under ckptMu once it is open
@@ -323,9 +323,9 @@ func openFileStore(ctx context.Context, opts Options) (s *Store, rec wal.Recover
 		return nil, rec, err
 	}
 	if !opts.ReadOnly {
-		st.redone.Store(st.eng.Waiting().Bytes > redoneBytes) // asked before the first commit, which is not redone
-		st.done.Add(1)
-		go st.background()
+		w := st.eng.Waiting() // asked before the first commit, which is not redone
+		st.redone.Store(w.Bytes > redoneBytes && !st.columnsHold(w))
+		st.startWork()
 	}
 	return st, rec, nil
 }

@@ -198,6 +198,7 @@ func (l *fileLog) append(kind wal.Kind, urgent bool, parts ...[]byte) (uint64, e
 		}
 	}
 	seq, err := l.s.log.Enqueue(kind, urgent, parts...)
+	l.s.wake()
 	return seq, engineError(err)
 }
 

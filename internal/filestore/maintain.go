@@ -93,6 +93,7 @@ func (s *Store) Maintain(ctx context.Context, job store.Job, progress store.Prog
 		progress = func(string, uint64, uint64) {}
 	}
 	rep, err := s.maintain(ctx, job, progress)
+	s.wake() // rows of vectors that gc takes away are in no record
 	return rep, noSpaceError(s.opts.Path, err, checkpointSpace)
 }
 
@@ -112,6 +113,12 @@ func (s *Store) maintain(ctx context.Context, job store.Job, progress store.Prog
 		return s.shrink(ctx, job.Kind == store.JobCompactPlan, progress)
 	}
 	return store.JobReport{}, store.Invalid("job", fmt.Sprint(job.Kind), "checkpoint, backup, check, gc, erase or compaction")
+}
+
+// PutVectors implements store.Store. Vectors are in no record of the log.
+func (s *Store) PutVectors(ctx context.Context, model string, nums []uint64, vecs [][]float32) error {
+	defer s.wake()
+	return s.served.PutVectors(ctx, model, nums, vecs)
 }
 
 // Stat implements store.Store: a snapshot of sizes and counters.

@@ -32,6 +32,8 @@ type rig struct {
 	fs    *dbtest.FS
 	opts  Options
 	files filestore.Options
+
+	snapshots int // lives that began from a snapshot of the columns
 }
 
 func newRig(t *testing.T, opts Options, files ...filestore.Options) *rig {
@@ -119,10 +121,11 @@ func (r *rig) restart(db *DB, im image) error {
 	return im.bolt.write(r.path)
 }
 
-// cutLife writes, is cut, recovers and is looked at, a few times over. It returns the first broken promise.
-func cutLife(t *testing.T, seed uint64, noSync bool) error {
+// cutLife writes, is cut, recovers and is looked at, a few times over. It returns how many lives began from a snapshot of the
+// columns, and the first broken promise.
+func cutLife(t *testing.T, seed uint64, noSync bool) (snapshots int, err error) {
 	rng := rand.New(rand.NewPCG(seed, 3))
-	r := newRig(t, Options{AuditSync: seed%2 == 1}, filestore.Options{NoSync: noSync, Rotate: int64(seed%3) * 4096})
+	r := newRig(t, Options{AuditSync: seed%2 == 1}, filestore.Options{NoSync: noSync, Rotate: int64(seed%3) * 4096, Columns: int(seed/2%2)*2 - 1})
 	state := &laneState{}
 	for range 4 {
 		if rng.IntN(3) == 0 { // the power may go in the middle of anything, of a recovery, too
@@ -130,27 +133,30 @@ func cutLife(t *testing.T, seed uint64, noSync bool) error {
 		}
 		im, db, err := r.live(state, rng)
 		if err != nil {
-			return errors.Join(err, r.restart(db, im))
+			return r.snapshots, errors.Join(err, r.restart(db, im))
 		}
 		if err := r.restart(db, im); err != nil {
-			return err
+			return r.snapshots, err
 		}
 	}
 	db, err := r.open()
 	if err != nil {
-		return err
+		return r.snapshots, err
 	}
 	err = state.verify(db)
 	problems, cerr := db.Admin().Check(context.Background(), nil)
 	if err = errors.Join(err, cerr); len(problems) > 0 {
 		err = errors.Join(err, fmt.Errorf("check: %+v", problems))
 	}
-	return errors.Join(err, db.Close())
+	return r.snapshots, errors.Join(err, db.Close())
 }
 
 // live is one life, up to the image of its end.
 func (r *rig) live(state *laneState, rng *rand.Rand) (im image, db *DB, err error) {
 	steps := []string{"archived", "before bbolt", "after bbolt", "after cut", ""}
+	if r.files.Columns > 0 {
+		steps = append(steps, "columns named", "columns written", "columns renamed", "", "")
+	}
 	stop, seed, keep := steps[rng.IntN(len(steps))], rng.Uint64(), []int{0, 30, 100}[rng.IntN(3)]
 	var mu sync.Mutex // a checkpoint in the background calls the hook beside the writer
 	taken := false
@@ -179,6 +185,9 @@ func (r *rig) live(state *laneState, rng *rand.Rand) (im image, db *DB, err erro
 	if db, err = r.open(); err != nil {
 		return crashed(err)
 	}
+	if st, err := storeOf(db).Stat(context.Background()); err == nil && st.ColumnsRead {
+		r.snapshots++
+	}
 	was := state.head
 	if err := state.verify(db); err != nil {
 		return crashed(err)
@@ -201,6 +210,9 @@ func (r *rig) live(state *laneState, rng *rand.Rand) (im image, db *DB, err erro
 			if _, err := db.Admin().Checkpoint(ctx); err != nil {
 				return crashed(err)
 			}
+			if r.files.Columns > 0 {
+				filestore.KeepColumns(storeOf(db))
+			}
 		}
 	}
 	if over() {
@@ -214,9 +226,13 @@ func (r *rig) live(state *laneState, rng *rand.Rand) (im image, db *DB, err erro
 // the log, the commit of bbolt and the cut of the log, and in a recovery.
 func TestPowerCut(t *testing.T) {
 	t.Parallel()
+	snapshots := 0
 	for seed := range uint64(dbtest.Times(6, 24, 240)) {
-		require.NoError(t, cutLife(t, seed, false), "seed %d", seed)
+		n, err := cutLife(t, seed, false)
+		require.NoError(t, err, "seed %d", seed)
+		snapshots += n
 	}
+	require.NotZero(t, snapshots, "no life began from a snapshot of the columns")
 }
 
 // TestPowerCutControl: without syncs the same must fail.
@@ -224,7 +240,7 @@ func TestPowerCutControl(t *testing.T) {
 	t.Parallel()
 	failed := 0
 	for seed := range uint64(12) {
-		if cutLife(t, seed, true) != nil {
+		if _, err := cutLife(t, seed, true); err != nil {
 			failed++
 		}
 	}
