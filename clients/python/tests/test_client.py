@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -265,6 +267,23 @@ def test_loopback(path: str) -> None:
         assert second.transport.address == db.transport.address
         assert os.stat(path + ".http.tokens").st_mode & 0o077 == 0
         assert db.operator("acme").stats()["artefacts"] == 1
+
+
+def test_stale_announcement(path: str) -> None:
+    """The port of a server that ended may be another program's: it gets no token."""
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        Path(path + ".http.tokens").write_text("# ours\nagent agent-token-0123456\noperator operator-token-012345\n")
+        os.chmod(path + ".http.tokens", 0o600)
+        Path(path + ".http.lock").write_text(json.dumps({"pid": ended.pid, "program": "dbctl", "socket": f"http://127.0.0.1:{port}"}))
+        with ctxpage.open(path, http=True, idle="2s") as db:
+            assert db.transport.address is not None and db.transport.address.port != port
+            assert db.operator("acme").stats()["artefacts"] == 0, "with the token of the highest role"
+        other.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            other.accept()
 
 
 def test_server_outlives_its_starter(path: str) -> None:

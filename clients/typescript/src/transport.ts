@@ -1,7 +1,8 @@
-import { Agent, request, type IncomingMessage } from 'node:http';
+import { request, type IncomingMessage } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { answered, CtxpageError, errorOf } from './errors.js';
 import type { Calls, ErrorBody } from './schema.js';
+import { Pool, type Answer } from './wire.js';
 
 export type CallName = keyof Calls;
 export type Input<N extends CallName> = Calls[N]['in'];
@@ -50,11 +51,6 @@ class ConnectionFailure extends Error {
   }
 }
 
-interface Answer {
-  readonly status: number;
-  readonly text: string;
-}
-
 /**
  * Calls the server of one database. A call whose connection is lost is made again if that changes nothing, at a server that is found
  * or started anew. It is safe to make many calls at once.
@@ -65,12 +61,12 @@ export class Transport {
   #closed = false;
   readonly #calls = new Set<Promise<unknown>>();
   readonly #streams = new Set<() => void>();
-  readonly #agent: Agent;
+  readonly #pool: Pool;
   readonly #locate: Locate;
 
   constructor(locate: Locate, connections = 32) {
     this.#locate = locate;
-    this.#agent = new Agent({ keepAlive: true, maxSockets: connections, maxFreeSockets: 4 });
+    this.#pool = new Pool(connections);
   }
 
   /** Waits for the calls under way, ends the streams, and closes the connections. Later calls fail. */
@@ -78,7 +74,7 @@ export class Transport {
     this.#closed = true;
     for (const end of this.#streams) end();
     await Promise.allSettled(this.#calls);
-    this.#agent.destroy();
+    this.#pool.drain();
   }
 
   /** Makes one call and returns its answer. repeat: the call may be made again although the first one may have happened. */
@@ -158,57 +154,70 @@ export class Transport {
     }
   }
 
+  /** Makes a call once. One that must not be repeated gets a connection of its own. */
   async #once(caller: Caller | undefined, name: CallName, input: unknown, options: CallOptions, repeat: boolean): Promise<Answer> {
-    const { response, end } = await this.#send(caller, name, input, options, repeat);
+    const address = await this.#at(options.signal);
+    const body = name === 'status' ? undefined : bodyOf(name, input);
+    const head = headOf(name, address, headersOf(caller, address, options, body));
+    const done = await this.#pool.turn(async (turn) => await abortable(turn, options.signal));
+    let timer: NodeJS.Timeout | undefined;
+    let aborted: (() => void) | undefined;
     try {
-      return { status: response.statusCode ?? 0, text: await textOf(response) };
-    } catch (failure) {
       options.signal?.throwIfAborted();
-      throw failure instanceof CtxpageError ? failure : new ConnectionFailure(true, failure);
+      const connection = this.#pool.take(address, !repeat);
+      const seconds = options.timeout ?? defaultTimeout;
+      // The server's own limit answers first; this one is for a server that hangs.
+      if (seconds > 0) timer = setTimeout(() => connection.cut(errorOf('deadline', `${name}: no answer within ${seconds + 5} s`, { batch: batchOf(input) })), (seconds + 5) * 1000);
+      if (options.signal !== undefined) {
+        options.signal.addEventListener('abort', (aborted = () => connection.cut(new Error('aborted'))), { once: true });
+      }
+      const answer = await connection.ask(head, body);
+      this.#pool.give(connection);
+      return answer;
+    } catch (failure) {
+      throw this.#failure(failure, address, options);
     } finally {
-      end();
+      clearTimeout(timer);
+      if (aborted !== undefined) options.signal?.removeEventListener('abort', aborted);
+      done();
     }
   }
 
-  /**
-   * Sends a request and returns its response, once its head is there. end releases the timer and the signal. A call that must not be
-   * repeated gets a connection of its own: the server may close an idle one just as it is used.
-   */
-  async #send(caller: Caller | undefined, name: CallName, input: unknown, options: CallOptions, repeat = true): Promise<{ response: IncomingMessage; end: () => void }> {
+  /** Returns what a call throws whose connection failed so. */
+  #failure(failure: unknown, address: Address, options: CallOptions): unknown {
+    if (options.signal?.aborted === true) return abortReason(options.signal);
+    if (failure instanceof CtxpageError) return failure;
+    this.#lost(address);
+    const code = failure instanceof Error && 'code' in failure ? String(failure.code) : '';
+    return new ConnectionFailure(!unreached.has(code), failure);
+  }
+
+  /** Sends the request of a stream and returns its response, once its head is there. end releases the signal. */
+  async #send(caller: Caller, name: CallName, input: unknown, options: CallOptions): Promise<{ response: IncomingMessage; end: () => void }> {
     const address = await this.#at(options.signal);
-    const seconds = options.timeout ?? defaultTimeout;
-    const body = name === 'status' ? undefined : Buffer.from(JSON.stringify(input), 'utf8');
-    if (body !== undefined && body.length > mostBytes) throw errorOf('too_large', `${name}: got ${body.length} bytes, expected at most ${mostBytes}`, { hint: 'send it in parts' });
+    const body = bodyOf(name, input);
     const where = address.socket === undefined ? new URL(address.url ?? '') : undefined;
     return await new Promise((resolve, reject) => {
       const req = request({
         ...(where === undefined ? { socketPath: address.socket } : { host: where.hostname.replace(/^\[|\]$/g, ''), port: where.port }),
-        agent: repeat ? this.#agent : false,
+        agent: false,
         path: `/v1/${name}`,
-        method: body === undefined ? 'GET' : 'POST',
+        method: 'POST',
         headers: headersOf(caller, address, options, body),
       });
-      let timer: NodeJS.Timeout | undefined;
       const aborted = (): void => void req.destroy(new Error('aborted'));
+      let timer: NodeJS.Timeout | undefined;
       const end = (): void => {
         clearTimeout(timer);
         options.signal?.removeEventListener('abort', aborted);
       };
-      if (seconds > 0) {
-        // The server's own limit answers first; this one is for a server that hangs.
-        const late = errorOf('deadline', `${name}: no answer within ${seconds + 5} s`, { batch: batchOf(input) });
-        timer = setTimeout(() => req.destroy(late), (seconds + 5) * 1000);
-      }
+      const { timeout = 0 } = options;
+      if (timeout > 0) timer = setTimeout(() => req.destroy(errorOf('deadline', `${name}: no answer within ${timeout + 5} s`)), (timeout + 5) * 1000);
       options.signal?.addEventListener('abort', aborted, { once: true });
       req.once('response', (response) => resolve({ response, end }));
-      req.on('error', (failure: NodeJS.ErrnoException) => {
+      req.on('error', (failure) => {
         end();
-        if (options.signal?.aborted === true) reject(abortReason(options.signal));
-        else if (failure instanceof CtxpageError) reject(failure);
-        else {
-          this.#lost(address);
-          reject(new ConnectionFailure(!unreached.has(failure.code ?? ''), failure));
-        }
+        reject(this.#failure(failure, address, options));
       });
       req.end(body);
     });
@@ -230,15 +239,19 @@ export class Transport {
   }
 }
 
-/** Reads an answer whole. It uses events: an iterator costs a quarter of the call. */
-async function textOf(response: IncomingMessage): Promise<string> {
-  return await new Promise((resolve, reject) => {
-    const parts: Buffer[] = [];
-    response.on('data', (part: Buffer) => parts.push(part));
-    response.once('end', () => (response.complete ? resolve(Buffer.concat(parts).toString('utf8')) : reject(new Error('the answer was cut off'))));
-    response.once('error', reject);
-    response.once('aborted', () => reject(new Error('the answer was cut off')));
-  });
+/** Returns the bytes of an argument. */
+function bodyOf(name: CallName, input: unknown): Buffer {
+  const body = Buffer.from(JSON.stringify(input), 'utf8');
+  if (body.length > mostBytes) throw errorOf('too_large', `${name}: got ${body.length} bytes, expected at most ${mostBytes}`, { hint: 'send it in parts' });
+  return body;
+}
+
+/** Returns the head of a request. */
+function headOf(name: CallName, address: Address, headers: Record<string, string | number>): string {
+  const host = address.url === undefined ? 'localhost' : new URL(address.url).host;
+  let head = `${name === 'status' ? 'GET' : 'POST'} /v1/${name} HTTP/1.1\r\nhost: ${host}\r\n`;
+  for (const header in headers) head += `${header}: ${headers[header]}\r\n`;
+  return head + '\r\n';
 }
 
 const lostAddresses = new WeakMap<Transport, Address>();
@@ -246,7 +259,7 @@ const lostAddresses = new WeakMap<Transport, Address>();
 function headersOf(caller: Caller | undefined, address: Address, options: CallOptions, body: Buffer | undefined): Record<string, string | number> {
   return {
     ...(body === undefined ? {} : { 'content-type': 'application/json', 'content-length': body.length }),
-    ...(address.token === undefined ? {} : { authorization: `Bearer ${address.token}` }),
+    ...(address.token === undefined ? {} : { authorization: `Bearer ${headerText('token', address.token)}` }),
     ...(options.timeout === undefined || options.timeout === 0 ? {} : { 'ctxpage-timeout': Math.ceil(options.timeout) }),
     ...(caller === undefined ? {} : { 'ctxpage-scope': headerText('scope', caller.scope), 'ctxpage-role': caller.role }),
     ...(caller?.actor === undefined ? {} : { 'ctxpage-actor': headerText('actor', caller.actor) }),

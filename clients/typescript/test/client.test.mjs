@@ -265,6 +265,22 @@ test('over a loopback address with a token file', async (t) => {
   await assert.rejects(connect(url), (e) => e instanceof ctxpage.UnavailableError);
 });
 
+test('calls wait for one of few connections; an aborted one leaves its place to the next', async (t) => {
+  const db = await open(join(workplace(t), 'agent.ctx'), { connections: 2 });
+  const scope = db.scope('acme');
+  const control = new AbortController();
+  const puts = Array.from({ length: 20 }, (_, i) => scope.put({ id: `page-${i}`, text: 'x' }, i % 3 === 1 ? { signal: control.signal } : {}));
+  await puts[0];
+  control.abort();
+  const settled = await Promise.allSettled(puts);
+  settled.forEach(({ status, reason }, i) => assert.ok(status === 'fulfilled' || (i % 3 === 1 && reason.name === 'AbortError'), `${i}: ${reason}`));
+  assert.equal(settled[19].status, 'rejected');
+  const there = (await collect(scope.list())).map((p) => p.id);
+  settled.forEach(({ status }, i) => assert.ok(status === 'rejected' || there.includes(`page-${i}`), `page-${i}`));
+  await Promise.all(Array.from({ length: 5 }, () => scope.get('page-0')));
+  await db.close();
+});
+
 test('open over a loopback address: two processes, a killed server', async (t) => {
   const dir = workplace(t);
   const path = join(dir, 'agent.ctx');
