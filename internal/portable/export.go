@@ -91,6 +91,9 @@ func Export(ctx context.Context, st store.Store, w io.Writer, opts ExportOptions
 			return nil, taken(err)
 		}
 	}
+	if err := x.unerased(); err != nil { // it was asked before, for those who would wait for nothing
+		return nil, err
+	}
 	return x.end()
 }
 

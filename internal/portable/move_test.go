@@ -334,8 +334,17 @@ func TestMoveRefused(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrInvalid)
 	_, err = from.Admin().Export(ctx, &bytes.Buffer{}, portable.ExportOptions{Scope: tenant, Since: at})
 	require.NoError(t, err, "control")
-	_, err = from.Admin().Erase(ctx, ops.Request{Refs: []store.Ref{{Scope: tenant, ID: "a0001"}}, By: "operator", Reason: "asked"})
-	require.NoError(t, err)
+	asked := false
+	erase := func(string, uint64, uint64) { // while the rest is exported
+		if !asked {
+			asked = true
+			_, err := from.Admin().Erase(ctx, ops.Request{Refs: []store.Ref{{Scope: tenant, ID: "a0001"}}, By: "operator", Reason: "asked"})
+			require.NoError(t, err)
+		}
+	}
+	_, err = from.Admin().Export(ctx, &bytes.Buffer{}, portable.ExportOptions{Scope: tenant, Since: at, Progress: erase})
+	require.ErrorIs(t, err, store.ErrConflict)
+	require.True(t, asked)
 	_, err = from.Admin().Export(ctx, &bytes.Buffer{}, portable.ExportOptions{Scope: tenant, Since: at})
 	require.ErrorIs(t, err, store.ErrConflict)
 	require.ErrorContains(t, err, "erase the copy and export from the beginning")
