@@ -35,6 +35,7 @@ func (s *server) standbyOn(t *testing.T, port int) *server {
 		require.NoError(t, os.Chown(dir, int(s.as.Uid), int(s.as.Gid)))
 	}
 	b := &server{bin: s.bin, dir: dir, as: s.as, port: port}
+	b.args = []string{"-c", "wal_retrieve_retry_interval=100ms"} // a promotion waits for it; by default 5 s
 	out, err := b.command("pg_basebackup", "-h", "127.0.0.1", "-p", strconv.Itoa(s.port), "-U", "postgres", "-D", b.data(), "-R", "-X", "stream", "-c", "fast", "--no-sync").CombinedOutput()
 	require.NoError(t, err, string(out))
 	require.NoError(t, b.start())
