@@ -110,6 +110,84 @@ func BenchmarkCommitHosts(b *testing.B) {
 	}
 }
 
+// BenchmarkOrder compares four hosts with 16 writers each with inserts in the order of a lock, as in BenchmarkCommitHosts, by turns of 64 × 8
+// commits, so that both meet the same machine. It reports the median of the rounds' ratios, the worst, and what a turn of the store
+// spends while it has the lock: until what others committed is installed, until its commits are judged, and until they are written.
+func BenchmarkOrder(b *testing.B) {
+	dsn := onServer(b)
+	const round = 512
+	name := fmt.Sprint(b.Name(), time.Now().UnixNano())
+	var spans [3]atomic.Int64
+	var turns atomic.Int64
+	var hosts []*Store
+	for range 4 {
+		var at time.Time
+		st, err := Open(b.Context(), dsn, Options{Name: name, hook: func(step string) error {
+			i := slices.Index([]string{"locked", "placed", "write", "written"}, step)
+			now := time.Now()
+			if i > 0 {
+				spans[i-1].Add(int64(now.Sub(at)))
+			}
+			if i == 3 {
+				turns.Add(1)
+			}
+			if i >= 0 {
+				at = now
+			}
+			return nil
+		}})
+		require.NoError(b, err)
+		b.Cleanup(func() { _ = st.Close() })
+		hosts = append(hosts, st)
+	}
+	inserters := []*grouped{newGrouped(b, dsn)}
+	for range 3 {
+		inserters = append(inserters, &grouped{pool: newPool(b, dsn), turn: make(chan struct{}, 1)})
+	}
+	for _, g := range inserters {
+		g.ordered = true
+	}
+	var ratios []float64
+	var clock [2]time.Duration
+	var n atomic.Int64
+	for range max(3, b.N/round) {
+		var took [2]time.Duration
+		for i, do := range []func(w int) error{
+			func(w int) error {
+				st := hosts[w%4]
+				_, err := st.Commit(context.Background(), fact(b, st, fmt.Sprint("a", n.Add(1)), words))
+				return err
+			},
+			func(w int) error { return inserters[w%4].insert([]byte(words)) },
+		} {
+			begun := time.Now()
+			var all sync.WaitGroup
+			for w := range 64 {
+				all.Go(func() {
+					for range round / 64 {
+						if err := do(w); err != nil {
+							b.Error(err)
+						}
+					}
+				})
+			}
+			all.Wait()
+			took[i] = time.Since(begun)
+			clock[i] += took[i]
+		}
+		ratios = append(ratios, float64(took[1])/float64(took[0]))
+	}
+	slices.Sort(ratios)
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(ratios[len(ratios)/2], "median-ratio")
+	b.ReportMetric(ratios[0], "worst-ratio")
+	b.ReportMetric(float64(n.Load())/clock[0].Seconds(), "commits/s")
+	b.ReportMetric(float64(n.Load())/float64(turns.Load()), "commits/turn")
+	for i, what := range []string{"install", "judge", "write"} {
+		b.ReportMetric(float64(spans[i].Load())/float64(turns.Load())/1000, what+"-µs")
+	}
+}
+
 func benchStore(b *testing.B, dsn, name string) *Store {
 	st, err := Open(b.Context(), dsn, Options{Name: name})
 	require.NoError(b, err)

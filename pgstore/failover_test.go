@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -311,8 +312,12 @@ func TestFailover(t *testing.T) {
 		before := c.writes()
 		c.history.Store(int32(n))
 		require.Eventually(t, func() bool { return c.writes() >= before+300 }, time.Minute, 5*time.Millisecond, "the hosts do not write")
-		head, err := c.hosts[n%failoverHosts].Head(t.Context())
-		require.NoError(t, err)
+		var head manifest.Head
+		require.Eventually(t, func() bool { // the patience of the hosts is short
+			var err error
+			head, err = c.hosts[n%failoverHosts].Head(t.Context())
+			return err == nil
+		}, time.Minute, time.Millisecond)
 		heads = append(heads, head)
 		told := p.fail()
 		ready := time.Since(told)
@@ -520,4 +525,49 @@ func TestForkedAtTheSameNumber(t *testing.T) {
 			mustFind(t, a, "page 4")
 		})
 	}
+}
+
+// TestFailoverOf is a fail-over of a cluster that a tool or a service runs: CTXPAGE_FAILOVER_DSN leads to its primary, and the shell
+// command CTXPAGE_FAILOVER_RUN makes the primary fail. It makes the schema and the database "main", which must be empty.
+func TestFailoverOf(t *testing.T) {
+	dsn, run := os.Getenv("CTXPAGE_FAILOVER_DSN"), os.Getenv("CTXPAGE_FAILOVER_RUN")
+	if dsn == "" || run == "" {
+		t.Skip("skipped: CTXPAGE_FAILOVER_DSN and CTXPAGE_FAILOVER_RUN name no cluster")
+	}
+	_, err := Migrate(t.Context(), dsn, false)
+	require.NoError(t, err)
+	c := newCrew(t, dsn)
+	require.Zero(t, c.hosts[0].Mark().LSN, "the database is not empty")
+	c.start()
+	require.Eventually(t, func() bool { return c.writes() >= 300 }, time.Minute, 5*time.Millisecond, "the hosts do not write")
+	failed := time.Now()
+	out, err := exec.Command("sh", "-c", run).CombinedOutput()
+	require.NoError(t, err, string(out))
+	var pause time.Duration
+	require.Eventually(t, func() bool { // the old primary may answer for a while
+		pause = c.pause(failed)
+		return pause > 500*time.Millisecond && c.since(time.Now().Add(-200*time.Millisecond))
+	}, 3*time.Minute, time.Millisecond, "there was no fail-over, or a host does not find the new primary")
+	c.end()
+	require.Empty(t, c.failed)
+	lost, tooMany := c.wrong(dsn)
+	require.Zero(t, lost, "acknowledged commits are lost")
+	require.Zero(t, tooMany, "commits are there twice")
+	result, _ := porcupine.CheckOperationsVerbose(register, c.ops[0], time.Minute)
+	require.Equal(t, porcupine.Ok, result)
+	t.Logf("%d operations, %d acknowledged commits, %d calls repeated with their id; no commit for %v", len(c.ops[0]), len(c.acked), c.repeated, pause.Round(time.Millisecond))
+}
+
+// pause is the longest time without an acknowledged commit since a moment.
+func (c *crew) pause(since time.Time) (longest time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	last := since
+	for _, at := range c.answers {
+		if at.After(last) {
+			longest = max(longest, at.Sub(last))
+			last = at
+		}
+	}
+	return longest
 }

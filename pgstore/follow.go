@@ -24,14 +24,17 @@ func (l *serverLog) take(rows pgx.Rows, limit int) (n int, err error) {
 		var body, sum []byte
 		var host *[16]byte
 		var number *int64
+		n++
+		if err := rows.Scan(&seq, nil, nil, nil, nil, nil); err != nil {
+			return n, err
+		}
+		if uint64(seq) < l.pos.seq { // most of them in a turn: they were installed while this host waited for it
+			continue
+		}
 		if err := rows.Scan(&seq, &kind, &body, &sum, &host, &number); err != nil {
 			return n, err
 		}
-		n++
 		bytesRead += len(body)
-		if uint64(seq) < l.pos.seq {
-			continue
-		}
 		if !met {
 			met = true
 			is, err := l.continues(uint64(seq), sum)

@@ -99,6 +99,10 @@ func (s *Store) notify() {
 	}
 }
 
+// sqlNotify does not wait for the disk, nor for a standby: the server writes a record for the transaction of a notification, and its
+// flush held up the next commit. A notification that a crash takes away is of a commit that polls find.
+const sqlNotify = `SELECT pg_notify($1, $2) WHERE set_config('synchronous_commit', 'off', true) = 'off'`
+
 // notifyOthers tells in transactions of its own: a NOTIFY in the commit takes a lock of the whole server.
 func (s *Store) notifyOthers(ctx context.Context) {
 	for {
@@ -111,7 +115,7 @@ func (s *Store) notifyOthers(ctx context.Context) {
 			continue
 		}
 		ask, cancel := context.WithTimeout(ctx, replyTimeout)
-		_, err := s.pool.Exec(ask, "SELECT pg_notify($1, $2)", s.channel(), s.self())
+		_, err := s.pool.Exec(ask, sqlNotify, s.channel(), s.self())
 		cancel()
 		if err != nil && ctx.Err() == nil {
 			s.opts.Logger.Debug("pgstore: notify", "database", s.opts.Name, "error", err)

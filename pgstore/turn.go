@@ -208,7 +208,7 @@ func (l *serverLog) followUntil(ctx context.Context, locked <-chan error) error 
 	for {
 		select {
 		case err := <-locked:
-			return err
+			return errors.Join(err, l.s.step("locked"))
 		case <-l.told:
 		case <-tick.C:
 		}
