@@ -28,6 +28,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/conversation"
@@ -124,11 +125,38 @@ func (db *DB) append(ctx context.Context, leaves []*manifest.Record) error {
 		leaf.Trace = id.String()
 	}
 	leaf.Time = codec.Micros(now)
+	db.leafMade(ctx, now)
 	d := store.Written
 	if db.opts.AuditSync {
 		d = store.Synced
 	}
 	return db.store.Append(ctx, leaves, d)
+}
+
+// began is the context of a read, a pass or a hand-over, when it began, and when its leaf was made: reading the clock takes longer than telling.
+type began struct {
+	context.Context
+	at, leaf time.Time
+}
+
+type beganKey struct{}
+
+// Value returns the values of the context of the call, and itself.
+func (b *began) Value(key any) any {
+	if key == (beganKey{}) {
+		return b
+	}
+	return b.Context.Value(key)
+}
+
+// leafMade notes when the leaf of a call was made, if ctx is of the call itself: what was derived from it may be in another goroutine.
+func (db *DB) leafMade(ctx context.Context, at time.Time) {
+	if db.opts.Observer == nil {
+		return
+	}
+	if b, is := ctx.(*began); is {
+		b.leaf = at
+	}
 }
 
 // newID makes a ULID from the clock and the randomness of Options, so that a test decides every id.

@@ -73,7 +73,7 @@ var importMap = map[string]string{
 	"storetest":       "internal/lexical internal/triage manifest store internal/archive internal/format",
 	"internal/remote": "internal/lexical manifest store internal/archive internal/codec internal/format internal/filestore internal/system",
 
-	"internal/metrics":   ". ops",
+	"internal/metrics":   ". ops internal/triage",
 	"internal/mcpserver": ". internal/view manifest render internal/triage store internal/loop",
 
 	"internal/dbtest":      "internal/codec wal",

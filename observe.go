@@ -56,6 +56,7 @@ func (o *observed) before(st store.Store, to ops.Observer) *observed {
 	o.Store = st
 	o.done.Go(func() {
 		var told []told
+		var scope, name string // of the event before: most are of the same scope
 		for ended := false; !ended; {
 			select {
 			case <-o.some:
@@ -67,7 +68,12 @@ func (o *observed) before(st store.Store, to ops.Observer) *observed {
 			told, o.events = o.events, told[:0]
 			o.mu.Unlock()
 			for i := range told {
-				o.pass(&told[i], to)
+				e := &told[i]
+				if e.Scope != scope {
+					scope, name = e.Scope, o.name(e.Scope)
+				}
+				e.Scope = name
+				e.pass(to)
 			}
 			clear(told) // the contexts can go
 		}
@@ -89,10 +95,14 @@ func (o *observed) gather() (ended bool) {
 }
 
 // pass tells the observer one event.
-func (o *observed) pass(e *told, to ops.Observer) {
-	e.Scope, e.Traceparent = o.name(e.Scope), loop.Traceparent(e.ctx)
+func (e *told) pass(to ops.Observer) {
+	e.Traceparent = loop.Traceparent(e.ctx)
 	if e.err != nil {
 		e.Error = remote.ErrorKind(e.err)
+	}
+	if b, is := e.ctx.(*began); is {
+		to.Observe((*lasting)(b), e.Event)
+		return
 	}
 	to.Observe(context.WithoutCancel(e.ctx), e.Event)
 }
@@ -117,28 +127,21 @@ func (o *observed) Close() error {
 	return o.Store.Close()
 }
 
-// began is the context of a read, a pass or a hand-over, and when it began.
-type began struct {
-	context.Context
-	at time.Time
-}
+// lasting is a began that does not end, as of context.WithoutCancel, without memory of its own.
+type lasting began
 
-type beganKey struct{}
+func (b *lasting) Deadline() (deadline time.Time, ok bool) { return deadline, false }
+func (b *lasting) Done() <-chan struct{}                   { return nil }
+func (b *lasting) Err() error                              { return nil }
+func (b *lasting) Value(key any) any                       { return b.Context.Value(key) }
 
-// Value returns the values of the context of the call, and itself.
-func (b *began) Value(key any) any {
-	if key == (beganKey{}) {
+// beganIn returns the note of when the call of a context began; nil: there is none.
+func beganIn(ctx context.Context) *began {
+	if b, is := ctx.(*began); is {
 		return b
 	}
-	return b.Context.Value(key)
-}
-
-// beganAt returns when the call of a context began; zero: nobody noted it.
-func beganAt(ctx context.Context) time.Time {
-	if b, is := ctx.Value(beganKey{}).(*began); is {
-		return b.at
-	}
-	return time.Time{}
+	b, _ := ctx.Value(beganKey{}).(*began)
+	return b
 }
 
 // timed notes in the context when a call began, if somebody wants to know.
@@ -146,7 +149,7 @@ func (db *DB) timed(ctx context.Context) context.Context {
 	if db.opts.Observer == nil {
 		return ctx
 	}
-	return &began{ctx, db.opts.Clock()}
+	return &began{Context: ctx, at: db.opts.Clock()}
 }
 
 // since notes in the context when a call began.
@@ -154,12 +157,14 @@ func (db *DB) since(ctx context.Context, at time.Time) context.Context {
 	if db.opts.Observer == nil {
 		return ctx
 	}
-	return &began{ctx, at}
+	return &began{Context: ctx, at: at}
 }
 
-// tell hands an event over.
-func (o *observed) tell(ctx context.Context, scope string, began time.Time, e ops.Event, err error) {
-	e.Scope, e.At = scope, o.clock()
+// tell hands an event over. It ended at e.At, or ends now; it began at began; zero: nobody noted it.
+func (o *observed) tell(ctx context.Context, began time.Time, e *ops.Event, err error) {
+	if e.At.IsZero() {
+		e.At = o.clock()
+	}
 	if !began.IsZero() {
 		e.Took = e.At.Sub(began)
 	}
@@ -170,7 +175,7 @@ func (o *observed) tell(ctx context.Context, scope string, began time.Time, e op
 		return
 	}
 	e.Dropped, o.dropped = o.dropped, 0
-	o.events = append(o.events, told{ctx, err, e})
+	o.events = append(o.events, told{ctx, err, *e})
 	n := len(o.events)
 	o.mu.Unlock()
 	if n == 1 || n == keptEvents/2 {
@@ -185,9 +190,9 @@ func (o *observed) tell(ctx context.Context, scope string, began time.Time, e op
 func (o *observed) Commit(ctx context.Context, b store.Batch) (store.Outcome, error) {
 	began := o.clock()
 	out, err := o.Store.Commit(ctx, b)
-	e := ops.Event{Kind: b.Leaf.Type.String(), LSN: out.LSN}
-	if at := beganAt(ctx); !at.IsZero() && (b.Leaf.Type == manifest.TypePass || b.Leaf.Type == manifest.TypeRefetch) {
-		began = at
+	e := ops.Event{Kind: b.Leaf.Type.String(), Scope: b.Scope, LSN: out.LSN}
+	if call := beganIn(ctx); call != nil && (b.Leaf.Type == manifest.TypePass || b.Leaf.Type == manifest.TypeRefetch) {
+		began = call.at
 	}
 	switch {
 	case err == nil && b.Action == store.ActHold || out.Status == store.StatusHeld:
@@ -201,23 +206,36 @@ func (o *observed) Commit(ctx context.Context, b store.Batch) (store.Outcome, er
 			e.Bytes += len(b.Puts[i].Pages[j].Text)
 		}
 	}
-	o.tell(ctx, b.Scope, began, e, err)
+	o.tell(ctx, began, &e, err)
 	return out, err
 }
 
 // Append implements store.Store.
 func (o *observed) Append(ctx context.Context, leaves []*manifest.Record, d store.Durability) error {
 	err := o.Store.Append(ctx, leaves, d)
-	began := beganAt(ctx)
-	if err != nil && !began.IsZero() {
+	call := beganIn(ctx)
+	if err != nil && call != nil {
 		return err // whoever noted the beginning tells
 	}
-	for _, l := range leaves {
-		e := ops.Event{Kind: l.Type.String(), Pages: len(l.Pages), Tokens: l.Tokens, Budget: l.Budget, Tier: l.Tier, Match: string(l.Match), LSN: l.LSN}
-		for i := range l.Excluded {
-			e.Left += l.Excluded[i].Count
+	var at, ended time.Time
+	if call != nil {
+		at = call.at
+	}
+	if call != nil && call == ctx {
+		if d != store.Synced { // else the call waited for the disk
+			ended = call.leaf
 		}
-		o.tell(ctx, l.Scope, began, e, err)
+		call.leaf = time.Time{} // of one append
+	}
+	for _, l := range leaves {
+		e := ops.Event{Kind: l.Type.String(), Scope: l.Scope, At: ended, Pages: len(l.Pages), Tokens: l.Tokens, Budget: l.Budget, Tier: l.Tier, Match: string(l.Match), LSN: l.LSN}
+		if len(l.Excluded) > 0 {
+			e.Left = make(map[string]int, len(l.Excluded))
+		}
+		for i := range l.Excluded {
+			e.Left[l.Excluded[i].Reason] += l.Excluded[i].Count
+		}
+		o.tell(ctx, at, &e, err)
 	}
 	return err
 }
@@ -233,7 +251,7 @@ func (o *observed) Load(ctx context.Context, scopes store.Scopes, pages []store.
 	for i := range out {
 		e.Bytes += len(out[i].Text)
 	}
-	o.tell(ctx, "", began, e, err)
+	o.tell(ctx, began, &e, err)
 	return out, err
 }
 
@@ -247,12 +265,17 @@ func (o *observed) Maintain(ctx context.Context, job store.Job, progress store.P
 	began := o.clock()
 	rep, err := o.Store.Maintain(ctx, job, progress)
 	if kind := jobNames[job.Kind]; kind != "" {
-		o.tell(ctx, "", began, ops.Event{Kind: kind, Bytes: int(rep.Bytes)}, err)
+		o.tell(ctx, began, &ops.Event{Kind: kind, Bytes: int(rep.Bytes)}, err)
 	}
 	return rep, err
 }
 
 // checkpointed tells of a checkpoint of the files, which is made in the background or before another job.
 func (o *observed) checkpointed(began time.Time, rep store.JobReport, err error) {
-	o.tell(context.Background(), "", began, ops.Event{Kind: "checkpoint", Bytes: int(rep.Bytes), LSN: rep.Applied}, err)
+	o.tell(context.Background(), began, &ops.Event{Kind: "checkpoint", Bytes: int(rep.Bytes), LSN: rep.Applied}, err)
+}
+
+// synced tells of a sync of the log.
+func (o *observed) synced(began time.Time, err error) {
+	o.tell(context.Background(), began, &ops.Event{Kind: "sync"}, err)
 }

@@ -128,8 +128,9 @@ func (db *DB) owns() bool {
 // openFiles opens the store of files, which a database has unless Options bring another one.
 func (db *DB) openFiles(o *observed) (store.Store, error) {
 	var checkpointed func(time.Time, store.JobReport, error)
+	var synced func(time.Time, error)
 	if o != nil {
-		checkpointed = o.checkpointed
+		checkpointed, synced = o.checkpointed, o.synced
 	}
 	audit := store.Written
 	if db.opts.AuditSync {
@@ -137,7 +138,7 @@ func (db *DB) openFiles(o *observed) (store.Store, error) {
 	}
 	return remote.Open(remote.Options{Exclusive: db.opts.Exclusive, Stop: db.opts.Stop, Answer: db.opts.AnswerTimeout, Files: filestore.Options{
 		Path: db.path, ReadOnly: db.opts.ReadOnly, Identity: db.opts.Identity, Key: db.opts.Key, Keyring: db.opts.Keyring, MustExist: db.opts.MustExist, LockWait: db.opts.LockTimeout, Audit: audit,
-		Now: db.opts.Clock, Rand: db.opts.Rand, Logger: db.opts.Logger, Analyzer: db.lexer, State: StateKinds(), Checkpointed: checkpointed,
+		Now: db.opts.Clock, Rand: db.opts.Rand, Logger: db.opts.Logger, Analyzer: db.lexer, State: StateKinds(), Checkpointed: checkpointed, Synced: synced,
 	}})
 }
 

@@ -610,15 +610,15 @@ func TestObserver(t *testing.T) {
 		}
 		kinds := []string{"commit", "get", "recall", "search", "assemble", "held", "fault", "refetch", "pass", "handoff", "gc"}
 		if !ThroughClient() { // the owner of the files has its own observer
-			kinds = append(kinds, "checkpoint")
+			kinds = append(kinds, "checkpoint", "sync")
 			require.Positive(t, found["checkpoint"].Bytes)
 		}
 		for _, kind := range kinds {
 			require.Positive(t, found[kind].Took, "%s of %v", kind, found)
-			if kind != "handoff" && kind != "gc" && kind != "checkpoint" && kind != "pass" {
+			if kind != "handoff" && kind != "gc" && kind != "checkpoint" && kind != "sync" && kind != "pass" {
 				require.Positive(t, found[kind].Pages, kind)
 			}
-			require.Equal(t, kind == "fault" || kind == "gc" || kind == "checkpoint", found[kind].Scope == "", kind)
+			require.Equal(t, kind == "fault" || kind == "gc" || kind == "checkpoint" || kind == "sync", found[kind].Scope == "", kind)
 		}
 		e := found["assemble"]
 		require.Equal(t, []any{a.Tokens, int(a.Tier), a.Manifest.Budget, string(a.Match)}, []any{e.Tokens, e.Tier, e.Budget, e.Match})

@@ -313,7 +313,11 @@ func (db *DB) read(ctx context.Context, scopes store.Scopes, ref Ref) (*Version,
 // failed tells the observer of a read that has no leaf, because it returned an error.
 func (s *Scope) failed(ctx context.Context, what manifest.Type, err error) error {
 	if o, is := s.db.store.(*observed); is && err != nil && s.err == nil {
-		o.tell(ctx, s.name, beganAt(ctx), ops.Event{Kind: what.String()}, err)
+		var at time.Time
+		if b := beganIn(ctx); b != nil {
+			at = b.at
+		}
+		o.tell(ctx, at, &ops.Event{Kind: what.String(), Scope: s.name}, err)
 	}
 	return err
 }

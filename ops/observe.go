@@ -16,22 +16,23 @@ type Observer interface {
 // Event is something that a database did. It has no text and no ids of the database.
 type Event struct {
 	// Kind is the type of the audit leaf, such as assemble, search, get, commit, held, refetch, pass or handoff; or fault (pages were read
-	// from the store), erase, backup, compact or check, if this process asked for it; or checkpoint, if this process owns the files.
+	// from the store), erase, backup, compact or check, if this process asked for it; or checkpoint and sync (of the log), if this process
+	// owns the files.
 	Kind string
 	// Scope is a keyed digest that stands for the scope; its name with Options.ObserveScopes. "": no scope, or several.
 	Scope string
 	At    time.Time // when it ended, by Options.Clock
-	// Took is the duration by Options.Clock: of a read, a pass or a hand-over, of the whole call; of a refetch, from when the source was
-	// asked; of a commit, until it was durable and visible.
+	// Took is the duration by Options.Clock: of a read, a pass or a hand-over, until its leaf was made, or was durable (Options.AuditSync);
+	// of a refetch, from when the source was asked; of a commit, until it was durable and visible.
 	Took   time.Duration
-	Pages  int    // shown, written or read
-	Left   int    // pages that an assembly left out
-	Tokens int    // of what a read served
-	Budget int    // of an assembly, in tokens
-	Bytes  int    // of the texts that were written or read; of a checkpoint, of its rows; of a backup, of the copy
-	Tier   int    // of an assembly
-	Match  string // of an assembly: none, weak or good; "": the question has no words of its own
-	LSN    uint64 // of the snapshot, or of the commit
+	Pages  int            // shown, written or read
+	Left   map[string]int // pages that an assembly left out, by reason; Observe must not change it
+	Tokens int            // of what a read served
+	Budget int            // of an assembly, in tokens
+	Bytes  int            // of the texts that were written or read; of a checkpoint, of its rows; of a backup, of the copy
+	Tier   int            // of an assembly
+	Match  string         // of an assembly: none, weak or good; "": the question has no words of its own
+	LSN    uint64         // of the snapshot, or of the commit
 	// Error is the kind of the error that it returned, such as conflict, not_found or canceled; other: none of the known ones; "": none.
 	Error string
 	// Traceparent is the W3C trace context that came with the call over the socket or MCP; "": none, or not well-formed.

@@ -119,7 +119,11 @@ func (o *Observer) span(ctx context.Context, name string, memory bool, attrs []a
 		}
 	}
 	if e.Kind == "assemble" && e.Error == "" {
-		attrs = append(attrs, attribute.Int("ctxpage.tier", e.Tier), attribute.Int("ctxpage.budget", e.Budget), attribute.Int("ctxpage.left.pages", e.Left))
+		left := 0
+		for _, n := range e.Left {
+			left += n
+		}
+		attrs = append(attrs, attribute.Int("ctxpage.tier", e.Tier), attribute.Int("ctxpage.budget", e.Budget), attribute.Int("ctxpage.left.pages", left))
 		if e.Match != "" {
 			attrs = append(attrs, attribute.String("ctxpage.match", e.Match))
 		}

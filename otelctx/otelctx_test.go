@@ -256,7 +256,7 @@ func (refusing) RoundTrip(*http.Request) (*http.Response, error) { return nil, i
 // TestPrometheusText: the parser and the linter of Prometheus accept the text of /metrics.
 func TestPrometheusText(t *testing.T) {
 	m := metrics.New(2)
-	for _, e := range []ops.Event{{Kind: "get", Scope: "a", Pages: 1, Bytes: 9}, {Kind: "get", Scope: "b", Error: "not_found"}, {Kind: "assemble", Scope: "c", Tokens: 9, Budget: 10, Tier: 1, Match: "good", Left: 3, Dropped: 1}} {
+	for _, e := range []ops.Event{{Kind: "get", Scope: "a", Pages: 1, Bytes: 9}, {Kind: "get", Scope: "b", Error: "not_found"}, {Kind: "assemble", Scope: "c", Tokens: 9, Budget: 10, Tier: 1, Match: "good", Left: map[string]int{"over budget": 1, "low score": 2}, Dropped: 1}} {
 		m.Observe(t.Context(), e)
 	}
 	var out bytes.Buffer

@@ -235,7 +235,7 @@ func TestTransactions(t *testing.T) {
 	d.fails(host, "get", m{"id": "draft"}, "not_found")
 	d.fails(agent, "put", m{"trace": trace, "writes": []m{{"id": "draft", "text": "another's"}}}, "not_found")
 	require.NotEmpty(t, d.ok(host, "assemble", m{"txn": trace, "query": "refunds", "budget": 900})["blocks"])
-	require.Equal(t, time.Duration(0), d.srv.Idle(), "a transaction is open")
+	require.Zero(t, idle(d.srv), "a transaction is open")
 	out := d.ok(host, "commit", m{"trace": trace, "verdict": m{"confidence": 0.9, "by": "checker"}})
 	require.Equal(t, []any{"acme/support:draft@1"}, out["refs"])
 	d.fails(host, "commit", m{"trace": trace}, "invalid")
@@ -247,7 +247,7 @@ func TestTransactions(t *testing.T) {
 
 	short := opened(t, serve.Options{Grant: serve.Operator, Lease: 50 * time.Millisecond})
 	trace = short.ok(host, "begin", m{})["trace"].(string)
-	require.Eventually(t, func() bool { return short.srv.Idle() > 0 }, time.Minute, 20*time.Millisecond, "the lease ends it")
+	require.Eventually(t, func() bool { return idle(short.srv) > 0 }, time.Minute, 20*time.Millisecond, "the lease ends it")
 	short.fails(host, "put", m{"trace": trace, "writes": []m{{"id": "late", "text": "x"}}}, "not_found")
 
 	// A batch that is sent again is applied once.
@@ -549,12 +549,12 @@ func TestCommitAgain(t *testing.T) {
 	d.fails(host, "commit", m{"trace": trace, "writes": []m{{"id": "", "text": "x"}}}, "invalid")
 	e = d.fails(host, "commit", m{"trace": trace}, "invalid")
 	require.Contains(t, e["message"], "no open transaction")
-	require.Positive(t, d.srv.Idle(), "no transaction is left")
+	require.Positive(t, idle(d.srv), "no transaction is left")
 
 	key := http.Header{"Ctxpage-Key": {d.ok(http.Header{}, "hello", m{"scope": "acme/support", "actor": "bot", "role": "host"})["key"].(string)}}
 	trace = d.ok(key, "begin", m{})["trace"].(string)
 	d.ok(key, "bye", "")
-	require.Positive(t, d.srv.Idle(), "bye ended it")
+	require.Positive(t, idle(d.srv), "bye ended it")
 	d.fails(key, "commit", m{"trace": trace}, "key")
 }
 
@@ -601,6 +601,8 @@ func TestRolesLeaveRoom(t *testing.T) {
 		}
 	}
 	require.Len(t, open, 192)
+	calls, streams, quiet := d.srv.Load()
+	require.Equal(t, []any{0, 192, time.Duration(0)}, []any{calls, streams, quiet})
 	d.ok(agent, "list", m{})
 	for _, who := range []http.Header{as("acme/support", "h", "host"), as("acme/support", "ann", "operator")} {
 		_, refused := d.stream(who)
@@ -833,4 +835,10 @@ func TestTraceparent(t *testing.T) {
 		d.ok(who, "assemble", map[string]any{"query": "refunds", "budget": 1000})
 		require.Equal(t, want, <-seen)
 	}
+}
+
+// idle is for how long nothing was done.
+func idle(s *serve.Server) time.Duration {
+	_, _, idle := s.Load()
+	return idle
 }

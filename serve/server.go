@@ -234,14 +234,18 @@ func (s *Server) waitCalls(ctx context.Context) {
 	}
 }
 
-// Idle returns for how long, in real time, no call has run and no transaction has been open; 0 while there is one.
-func (s *Server) Idle() time.Duration {
+// Load returns how many calls are under way, how many streams are open, and for how long, in real time, there has been neither, nor an open
+// transaction; 0 while there is one.
+func (s *Server) Load() (calls, streams int, idle time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.busy > 0 || len(s.streams) > 0 || len(s.txns) > 0 {
-		return 0
+	for _, n := range s.streams {
+		streams += n
 	}
-	return time.Since(s.lastBusy)
+	if s.busy == 0 && streams == 0 && len(s.txns) == 0 {
+		idle = time.Since(s.lastBusy)
+	}
+	return s.busy, streams, idle
 }
 
 // enter counts a call, or refuses it. It counts under mu, where closed is read, so the wait of Close covers all calls.

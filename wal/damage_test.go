@@ -118,7 +118,7 @@ type flatFile struct {
 	*bytes.Reader
 }
 
-func (f *flatFS) ReadDir(string) ([]string, error) { return []string{path.Base(f.name)}, nil }
+func (f *flatFS) ReadDir(string) ([]string, error) { return []string{filepath.Base(f.name)}, nil }
 
 func (f *flatFS) OpenFile(string, int, os.FileMode) (wal.File, error) {
 	return flatFile{Reader: bytes.NewReader(f.data)}, nil

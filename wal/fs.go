@@ -99,7 +99,7 @@ func (osFS) ReadDir(dir string) ([]string, error) {
 }
 
 func (osFS) Remove(name string) error                    { return os.Remove(name) }
-func (osFS) Rename(oldname, newname string) error        { return os.Rename(oldname, newname) }
+func (osFS) Rename(oldname, newname string) error        { return system.Rename(oldname, newname) }
 func (osFS) MkdirAll(dir string, perm os.FileMode) error { return os.MkdirAll(dir, perm) }
 func (osFS) Stat(name string) (fs.FileInfo, error)       { return os.Lstat(name) }
 func (osFS) SyncDir(dir string) error                    { return system.SyncDir(filepath.Clean(dir)) }

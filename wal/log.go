@@ -43,6 +43,7 @@ type Options struct {
 	MaxRecord    int              // longest body, bytes; 0: 64 MiB, the format ends at 1 GiB
 	ReadOnly     bool             // replay only; nothing on disk changes
 	MustExist    bool             // a log without a segment is fs.ErrNotExist; none is made
+	Sync         func(File) error // what syncs a file, such as one that measures; nil: File.Sync
 	NoSync       bool             // syncs nothing: the negative control of tests, nothing else
 }
 
@@ -60,6 +61,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.SegmentBytes == 0 {
 		o.SegmentBytes = defaultSegmentBytes
+	}
+	if o.Sync == nil {
+		o.Sync = File.Sync
 	}
 	if o.GroupWait == 0 {
 		o.GroupWait = defaultGroupWait
@@ -247,7 +251,7 @@ func noSegment(dir string) error {
 func newLog(dir string, opts Options) *Log {
 	step := min(max(opts.SegmentBytes/128, minStep), maxStep)
 	l := &Log{
-		storage: storage{fs: opts.FS, dir: dir, salt: opts.Salt, noSync: opts.NoSync, step: step},
+		storage: storage{fs: opts.FS, dir: dir, salt: opts.Salt, syncFile: opts.Sync, noSync: opts.NoSync, step: step},
 		opts:    opts,
 		lead:    make(chan struct{}, 1),
 		before:  &round{finished: true},

@@ -12,11 +12,12 @@ import (
 
 // storage creates and removes segments.
 type storage struct {
-	fs     FS
-	dir    string
-	salt   func() uint64
-	noSync bool
-	step   int64 // space is preallocated in multiples of it; half of it is kept ahead of the records
+	fs       FS
+	dir      string
+	salt     func() uint64
+	syncFile func(File) error
+	noSync   bool
+	step     int64 // space is preallocated in multiples of it; half of it is kept ahead of the records
 }
 
 // syncDir makes the names in a directory durable, unless syncs are off for a test.
@@ -32,7 +33,7 @@ func (st *storage) sync(f File) error {
 	if st.noSync {
 		return nil
 	}
-	return f.Sync()
+	return st.syncFile(f)
 }
 
 // randomSalt is the salt of a new segment. It tells segments of two logs apart.

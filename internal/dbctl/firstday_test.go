@@ -3,6 +3,7 @@ package dbctl
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -165,7 +166,7 @@ func TestSubjectInAScope(t *testing.T) {
 
 // What grows forever is named where a database begins and where it is looked at, with a command that can be typed.
 func TestPresetIsNamed(t *testing.T) {
-	file := t.TempDir() + "/my agent.ctx"
+	file := filepath.Join(t.TempDir(), "my agent.ctx")
 	made := ok(t, "", "init", file)
 	command := "dbctl retention preset '" + file + "' year"
 	require.Contains(t, made, command)

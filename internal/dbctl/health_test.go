@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 )
 
 // TestHealth: each finding has a count, an example and the command that mends it, and that command does.
@@ -44,6 +46,7 @@ func TestHealth(t *testing.T) {
 
 // TestHealthMends: the commands that a report prints work as they are when a shell gets them, and afterwards nothing is found.
 func TestHealthMends(t *testing.T) {
+	dbtest.NeedsPosix(t, "a shell that runs the command it is shown")
 	file := filepath.Join(t.TempDir(), "the agent's.ctx")
 	const text = "Refunds are made within thirty days of the purchase, to the card that was charged"
 	ok(t, "", "init", file)

@@ -150,7 +150,7 @@ func TestHookRealEvents(t *testing.T) {
 			Event json.RawMessage
 		}
 		require.NoError(t, json.Unmarshal([]byte(line), &recorded))
-		in := strings.Replace(string(recorded.Event), "TRANSCRIPT", transcript, 1)
+		in := strings.Replace(string(recorded.Event), "TRANSCRIPT", strings.ReplaceAll(transcript, `\`, `\\`), 1)
 		v := asJSON(t, in, "hook", file, "--scope", "acme/dev", "--actor", "claude", "--strict")
 		kind := v["event"].(string)
 		kinds[kind]++

@@ -14,10 +14,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 )
 
 // A host starts dbctl mcp on a database that is not there yet, writes with an evaluator, and ends it by closing the pipe.
 func TestMCPServesAHost(t *testing.T) {
+	dbtest.NeedsPosix(t, "a shell script that is a program")
 	dir := t.TempDir()
 	file := filepath.Join(dir, "agent.ctx")
 	judge := filepath.Join(dir, "judge")

@@ -59,8 +59,8 @@ func (o observers) Observe(ctx context.Context, e ops.Event) {
 	o[1].Observe(ctx, e)
 }
 
-// serveMetrics begins to serve /metrics, and returns its URL; "": they are not asked for. wait ends the server and returns when it has ended.
-func (f *metricsFlags) serveMetrics(ctx context.Context, a *app, file string, db *ctxpage.DB) (url string, wait func(), err error) {
+// serveMetrics begins to serve /metrics, and returns its URL; "": they are not asked for. calls returns the calls under way by door. wait ends the server and returns when it has ended.
+func (f *metricsFlags) serveMetrics(ctx context.Context, a *app, file string, db *ctxpage.DB, calls func() map[string]int) (url string, wait func(), err error) {
 	if f.counted == nil {
 		return "", func() {}, nil
 	}
@@ -80,7 +80,7 @@ func (f *metricsFlags) serveMetrics(ctx context.Context, a *app, file string, db
 		return "", nil, usage("--metrics: %v", err)
 	}
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", mcpserver.Bearer(token, f.handler(db)))
+	mux.Handle("GET /metrics", mcpserver.Bearer(token, f.handler(db, calls)))
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	go func() {
@@ -92,7 +92,7 @@ func (f *metricsFlags) serveMetrics(ctx context.Context, a *app, file string, db
 	return "http://" + l.Addr().String() + "/metrics", func() { cancel(); <-ended }, nil
 }
 
-func (f *metricsFlags) handler(db *ctxpage.DB) http.Handler {
+func (f *metricsFlags) handler(db *ctxpage.DB, calls func() map[string]int) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		stats, err := db.Stats(r.Context())
 		if err != nil {
@@ -100,7 +100,7 @@ func (f *metricsFlags) handler(db *ctxpage.DB) http.Handler {
 			return
 		}
 		var out bytes.Buffer
-		if err := f.counted.Write(&out, &metrics.State{Stats: stats, Audit: bytesBelow(stats.Path + "-manifest"), Version: version()}); err != nil {
+		if err := f.counted.Write(&out, &metrics.State{Stats: stats, Audit: bytesBelow(stats.Path + "-manifest"), Version: version(), Calls: calls()}); err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}

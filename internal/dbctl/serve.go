@@ -117,7 +117,10 @@ func (c *serveCmd) serve(ctx context.Context, cancel context.CancelCauseFunc, a 
 	if err != nil {
 		return err
 	}
-	metrics, wait, err := c.serveMetrics(ctx, a, c.File, db)
+	metrics, wait, err := c.serveMetrics(ctx, a, c.File, db, func() map[string]int {
+		calls, streams, _ := srv.Load()
+		return map[string]int{"socket": calls, "stream": streams}
+	})
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
@@ -214,7 +217,10 @@ func (c *serveCmd) say(a *app, v servingView) error {
 func (c *serveCmd) watch(ctx context.Context, a *app, srv *serve.Server, end context.CancelCauseFunc, all *sync.WaitGroup) {
 	if c.Idle > 0 {
 		all.Go(func() {
-			every(ctx, min(max(c.Idle/8, time.Millisecond), time.Second), func() bool { return srv.Idle() >= c.Idle }, end)
+			every(ctx, min(max(c.Idle/8, time.Millisecond), time.Second), func() bool {
+				_, _, idle := srv.Load()
+				return idle >= c.Idle
+			}, end)
 		})
 	}
 	if c.Parent > 0 {

@@ -8,10 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"runtime"
 	"strconv"
+	"sync/atomic"
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/mcpserver"
@@ -83,7 +85,8 @@ func (c *uiCmd) serve(ctx context.Context, a *app, db *ctxpage.DB) error {
 	if err != nil {
 		return usage("--port: %v", err)
 	}
-	metrics, wait, err := c.serveMetrics(ctx, a, c.File, db)
+	var calls atomic.Int64 // under way
+	metrics, wait, err := c.serveMetrics(ctx, a, c.File, db, func() map[string]int { return map[string]int{"ui": int(calls.Load())} })
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
@@ -108,7 +111,11 @@ func (c *uiCmd) serve(ctx context.Context, a *app, db *ctxpage.DB) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	context.AfterFunc(ctx, h.Close) // ends the streams, which would keep the server
-	return mcpserver.ServeHTTP(ctx, l, h)
+	return mcpserver.ServeHTTP(ctx, l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		calls.Add(1)
+		defer calls.Add(-1)
+		h.ServeHTTP(w, r)
+	}))
 }
 
 // browse opens a link in the browser of the desktop.

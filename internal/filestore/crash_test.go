@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"runtime"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -60,9 +61,15 @@ func child(role string, args []string) int {
 	}
 	if err := run(args); err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		return 1
+		return 3 // a killed process ends with 1 on Windows
 	}
 	return 0
+}
+
+// wasKilled reports whether a process that Kill was called for ended by it.
+func wasKilled(end error) bool {
+	var exit *exec.ExitError
+	return errors.As(end, &exit) && (strings.Contains(end.Error(), "killed") || runtime.GOOS == "windows" && exit.ExitCode() == 1)
 }
 
 // childCommand starts this binary in a role.
@@ -372,7 +379,7 @@ func killOnce(path string, state *laneState, rng *rand.Rand) error {
 		err = errors.Join(err, state.ack(lines.Text()))
 	}
 	end := cmd.Wait()
-	if end == nil || !strings.Contains(end.Error(), "killed") {
+	if !wasKilled(end) {
 		err = errors.Join(err, fmt.Errorf("the writer ended by itself: %w", end))
 	}
 	return errors.Join(err, lines.Err())

@@ -85,21 +85,23 @@ type Options struct {
 	Logger    *slog.Logger     // hears of a recovery
 	// Checkpointed is called after a checkpoint, with when it began by Now. It must not call the store. nil: nobody.
 	Checkpointed func(began time.Time, rep store.JobReport, err error)
-	FS           wal.FS
-	syncNew      func(*bbolt.DB) error // syncs the file of a compaction; tests watch it
-	Now          func() time.Time
-	Rand         io.Reader
-	Analyzer     *lexical.Analyzer
-	NoSync       bool
-	Segment      int64                   // wal.Options.SegmentBytes
-	Rotate       int64                   // bytes of the log from which a checkpoint starts a new segment; 0: rotateAfterBytes
-	onBolt       func(*bbolt.DB)         // tests let its writes fail
-	Hook         func(step string) error // tests copy the files at a step, or let it fail
-	ring         *Ring                   // of the keyring
-	State        []store.StateKind       // what the pipeline says of its state rows
-	Trust        bool                    // tests: rows and texts are not compared with their digests
-	Greedy       bool                    // tests: puts leave no space for deletes and checkpoints
-	Columns      int                     // page versions from which a snapshot of the columns is kept; 0: columnsFrom; negative: none is read or kept
+	// Synced is called after a sync of the log, with when it began by Now, under locks of the log. It must not call the store. nil: nobody.
+	Synced   func(began time.Time, err error)
+	FS       wal.FS
+	syncNew  func(*bbolt.DB) error // syncs the file of a compaction; tests watch it
+	Now      func() time.Time
+	Rand     io.Reader
+	Analyzer *lexical.Analyzer
+	NoSync   bool
+	Segment  int64                   // wal.Options.SegmentBytes
+	Rotate   int64                   // bytes of the log from which a checkpoint starts a new segment; 0: rotateAfterBytes
+	onBolt   func(*bbolt.DB)         // tests let its writes fail
+	Hook     func(step string) error // tests copy the files at a step, or let it fail
+	ring     *Ring                   // of the keyring
+	State    []store.StateKind       // what the pipeline says of its state rows
+	Trust    bool                    // tests: rows and texts are not compared with their digests
+	Greedy   bool                    // tests: puts leave no space for deletes and checkpoints
+	Columns  int                     // page versions from which a snapshot of the columns is kept; 0: columnsFrom; negative: none is read or kept
 }
 
 // Store is the embedded store: an engine over a log in segments and rows in bbolt. Its methods are

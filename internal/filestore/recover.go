@@ -63,7 +63,7 @@ func (s *Store) leftBehind() (bool, error) {
 // openLog opens the log and calls replay for its records.
 func (s *Store) openLog(ctx context.Context, mustExist bool, replay func(wal.Record) error) (*wal.Log, wal.Recovery, error) {
 	log, rec, err := wal.Open(ctx, s.opts.Path+"-wal", wal.Options{
-		FS: s.opts.FS, ReadOnly: s.opts.ReadOnly, MustExist: mustExist, OnDurable: s.line.durable, NoSync: s.opts.NoSync,
+		Sync: s.opts.sync(), FS: s.opts.FS, ReadOnly: s.opts.ReadOnly, MustExist: mustExist, OnDurable: s.line.durable, NoSync: s.opts.NoSync,
 		SegmentBytes: s.opts.Segment, Sealed: s.ring.Load() != nil, MaxRecord: maxRecord + Overhead,
 	}, replay)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -71,6 +71,19 @@ func (s *Store) openLog(ctx context.Context, mustExist bool, replay func(wal.Rec
 			Hint: "it was removed, or not copied with the file: put it back; or " + store.HintSalvage}
 	}
 	return log, rec, LogError(err)
+}
+
+// sync returns what syncs a file of the log; nil: the file itself.
+func (o *Options) sync() func(wal.File) error {
+	if o.Synced == nil {
+		return nil
+	}
+	return func(f wal.File) error {
+		began := o.Now()
+		err := f.Sync()
+		o.Synced(began, err)
+		return err
+	}
 }
 
 // hintCopy is appended to the hints about files that do not fit together.

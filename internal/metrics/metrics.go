@@ -15,6 +15,7 @@ import (
 	"sync"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/ops"
 )
 
@@ -33,7 +34,7 @@ type Metrics struct {
 	errors  map[[2]string]uint64 // by operation and error
 	context map[[2]string]uint64 // assemblies, by tier and match
 	filled  histogram            // share of the budget that a context has
-	left    uint64
+	left    map[string]uint64    // pages that contexts left out, by reason
 	dropped uint64
 	byScope map[string]uint64
 }
@@ -62,11 +63,11 @@ func (h *histogram) add(bounds []float64, v float64) {
 // New makes metrics. Up to so many scopes are counted each under its digest, in the order in which they come, and all others together; 0: scopes
 // are not counted.
 func New(scopes int) *Metrics {
-	return &Metrics{scopes: scopes, ops: map[string]*operation{}, errors: map[[2]string]uint64{}, context: map[[2]string]uint64{}, byScope: map[string]uint64{}}
+	return &Metrics{scopes: scopes, ops: map[string]*operation{}, errors: map[[2]string]uint64{}, context: map[[2]string]uint64{}, left: map[string]uint64{}, byScope: map[string]uint64{}}
 }
 
-// otherScopes is the label of scopes beyond the limit.
-const otherScopes = "other"
+// other is the label of scopes beyond the limit, and of reasons that are not known.
+const other = "other"
 
 // Observe counts an event.
 func (m *Metrics) Observe(_ context.Context, e ops.Event) {
@@ -86,7 +87,12 @@ func (m *Metrics) Observe(_ context.Context, e ops.Event) {
 	o.pages, o.bytes, o.tokens = o.pages+uint64(e.Pages), o.bytes+uint64(e.Bytes), o.tokens+uint64(e.Tokens)
 	if e.Kind == "assemble" {
 		m.context[[2]string{strconv.Itoa(e.Tier), cmp.Or(e.Match, "unknown")}]++
-		m.left += uint64(e.Left)
+		for reason, n := range e.Left {
+			if !triage.Known(reason) { // a store may have others
+				reason = other
+			}
+			m.left[reason] += uint64(n)
+		}
 		if e.Budget > 0 {
 			m.filled.add(shares, float64(e.Tokens)/float64(e.Budget))
 		}
@@ -94,7 +100,7 @@ func (m *Metrics) Observe(_ context.Context, e ops.Event) {
 	if m.scopes > 0 && e.Scope != "" {
 		scope := e.Scope
 		if _, known := m.byScope[scope]; !known && len(m.byScope) >= m.scopes {
-			scope = otherScopes
+			scope = other
 		}
 		m.byScope[scope]++
 	}
@@ -103,8 +109,9 @@ func (m *Metrics) Observe(_ context.Context, e ops.Event) {
 // State has what a scrape shows of the database itself.
 type State struct {
 	ctxpage.Stats
-	Audit   int64  // bytes of the audit on the disk; negative: not known
-	Version string // of the program
+	Audit   int64          // bytes of the audit on the disk; negative: not known
+	Version string         // of the program
+	Calls   map[string]int // under way, by door
 }
 
 // Write writes all metrics.
@@ -199,7 +206,10 @@ func (m *Metrics) events(t text) {
 	t.counts("ctxpage_contexts_total", "Contexts, by the tier of their degradation (1: none) and by how well they match the question.", "tier", "match", m.context)
 	t.of("ctxpage_context_budget_ratio", "histogram", "Tokens of a context as a share of its budget.")
 	t.histogram("ctxpage_context_budget_ratio", m.filledOrNone(), shares)
-	t.one("ctxpage_context_left_pages_total", "counter", "Pages that contexts left out.", float64(m.left))
+	t.of("ctxpage_context_left_pages_total", "counter", "Pages that contexts left out, by reason.")
+	for _, k := range slices.Sorted(maps.Keys(m.left)) {
+		t.line("ctxpage_context_left_pages_total", float64(m.left[k]), "reason", k)
+	}
 	t.one("ctxpage_observer_dropped_events_total", "counter", "Events that were not counted, because there were too many at once.", float64(m.dropped))
 	if m.scopes > 0 {
 		t.of("ctxpage_scope_operations_total", "counter", "Operations by the digest of their scope.")
@@ -219,6 +229,10 @@ func (m *Metrics) filledOrNone() *histogram {
 
 // state writes what the database is like now.
 func (t text) state(s *State) {
+	t.of("ctxpage_calls_under_way", "gauge", "Calls that are answered now, by door.")
+	for _, k := range slices.Sorted(maps.Keys(s.Calls)) {
+		t.line("ctxpage_calls_under_way", float64(s.Calls[k]), "door", k)
+	}
 	t.one("ctxpage_commits_total", "counter", "Commits of all processes since the database was made: its LSN.", float64(s.LSN))
 	t.one("ctxpage_checkpoints_total", "counter", "Checkpoints since the files were opened by the process that owns them.", float64(s.Checkpoints))
 	t.one("ctxpage_scopes", "gauge", "Scopes that hold something.", float64(s.Scopes))

@@ -17,6 +17,7 @@ import (
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/ops"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // scraped is /metrics of a database in use.
@@ -27,6 +28,8 @@ func scraped(t *testing.T, scopes int) string {
 	require.NoError(t, err)
 	for _, scope := range []string{"acme/secret", "acme/other"} {
 		s := db.Scope(scope)
+		_, err = s.Put(t.Context(), ctxpage.Artefact{ID: "secret-draft", Text: "Refunds may take longer.", Provenance: store.Scratch})
+		require.NoError(t, err)
 		_, err = s.Put(t.Context(), ctxpage.Artefact{ID: "secret-id", Text: "Refunds take 14 days."})
 		require.NoError(t, err)
 		_, err = s.Get(t.Context(), "secret-id")
@@ -40,7 +43,7 @@ func scraped(t *testing.T, scopes int) string {
 	require.NoError(t, err)
 	require.NoError(t, db.Close()) // the observer has heard all
 	var out strings.Builder
-	require.NoError(t, m.Write(&out, &State{Stats: stats, Audit: 7, Version: "v0 \"\\\n"}))
+	require.NoError(t, m.Write(&out, &State{Stats: stats, Audit: 7, Version: "v0 \"\\\n", Calls: map[string]int{"socket": 3, "stream": 0}}))
 	return out.String()
 }
 
@@ -89,15 +92,18 @@ func TestText(t *testing.T) {
 		`ctxpage_operation_duration_seconds_bucket{operation="get",le="+Inf"} 4`,
 		`ctxpage_operation_errors_total{operation="get",error="not_found"} 2`,
 		`ctxpage_operation_pages_total{operation="get"} 2`,
-		`ctxpage_operation_bytes_total{operation="commit"} 42`,
+		`ctxpage_operation_bytes_total{operation="commit"} 90`,
 		`ctxpage_contexts_total{tier="1",match="good"} 2`,
 		`ctxpage_context_budget_ratio_count 2`,
-		`ctxpage_commits_total 2`, `ctxpage_scopes 2`, `ctxpage_pages 2`,
+		`ctxpage_commits_total 4`, `ctxpage_scopes 2`, `ctxpage_pages 4`,
+		`ctxpage_context_left_pages_total{reason="below the provenance floor"} 2`,
+		`ctxpage_calls_under_way{door="socket"} 3`, `ctxpage_calls_under_way{door="stream"} 0`,
 		`ctxpage_disk_bytes{part="audit"} 7`, `ctxpage_observer_dropped_events_total 0`,
 	} {
 		require.Contains(t, strings.Split(text, "\n"), line, text)
 	}
 	require.Regexp(t, `ctxpage_audit_leaves_total [1-9]`, text)
+	require.Regexp(t, `ctxpage_operation_duration_seconds_count\{operation="sync"\} [1-9]`, text)
 	require.NotContains(t, text, "secret")
 	require.NotContains(t, text, "acme")
 	require.NotContains(t, text, "ctxpage_scope_operations_total")
@@ -108,9 +114,9 @@ func TestScopes(t *testing.T) {
 	text := scraped(t, 1)
 	require.NotContains(t, text, "acme")
 	require.Equal(t, "counter", families(t, text)["ctxpage_scope_operations_total"])
-	lines := regexp.MustCompile(`ctxpage_scope_operations_total\{scope="([0-9a-f]{16}|other)"\} 3\n`).FindAllStringSubmatch(text, -1)
+	lines := regexp.MustCompile(`ctxpage_scope_operations_total\{scope="([0-9a-f]{16}|other)"\} 4\n`).FindAllStringSubmatch(text, -1)
 	require.Len(t, lines, 2, text)
-	require.Equal(t, otherScopes, lines[1][1])
+	require.Equal(t, other, lines[1][1])
 }
 
 // TestObserveIsBounded: however many scopes there are, the text does not grow.
@@ -118,6 +124,7 @@ func TestObserveIsBounded(t *testing.T) {
 	m := New(3)
 	for i := range 10_000 {
 		m.Observe(context.Background(), ops.Event{Kind: "get", Scope: fmt.Sprint(i), Took: time.Duration(i) * time.Millisecond, Dropped: 1})
+		m.Observe(context.Background(), ops.Event{Kind: "assemble", Left: map[string]int{fmt.Sprint("of another store ", i): 2}})
 	}
 	var out strings.Builder
 	require.NoError(t, m.Write(&out, &State{Audit: -1}))
@@ -125,6 +132,8 @@ func TestObserveIsBounded(t *testing.T) {
 	require.Contains(t, out.String(), "ctxpage_operation_duration_seconds_bucket{operation=\"get\",le=\"0.001\"} 2\n", "1 ms is in the bucket of at most 1 ms")
 	require.Contains(t, out.String(), "ctxpage_observer_dropped_events_total 10000\n")
 	require.NotContains(t, out.String(), `part="audit"`)
+	require.Equal(t, 1, strings.Count(out.String(), "ctxpage_context_left_pages_total{"))
+	require.Contains(t, out.String(), "ctxpage_context_left_pages_total{reason=\"other\"} 20000\n")
 }
 
 // TestDashboard: each metric in the queries of the Grafana dashboard exists, and the dashboard shows each metric that an operator watches.

@@ -111,7 +111,7 @@ func (l *loopbackListener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		if who, err := l.peer(c); err == nil && who.uid == os.Geteuid() {
-			return proving(c, 0, func() error {
+			return proving(c, l.path, 0, func() error {
 				late := time.AfterFunc(proofTime, func() { _ = c.Close() }) // and not a deadline, which the server sets
 				defer late.Stop()
 				return askProof(c, l.is.Secret)
@@ -124,14 +124,15 @@ func (l *loopbackListener) Accept() (net.Conn, error) {
 // loopbackConn is an end of a connection.
 type loopbackConn struct {
 	net.Conn
+	path   string        // of the file
 	pid    int           // of the server, at a client
 	proved chan struct{} // closed when both ends have proved themselves, or err says why not
 	err    error
 }
 
 // proving begins the exchange of proofs. It goes on while the caller has the connection, which may set deadlines and close it.
-func proving(c net.Conn, pid int, prove func() error) *loopbackConn {
-	l := &loopbackConn{Conn: c, pid: pid, proved: make(chan struct{})}
+func proving(c net.Conn, path string, pid int, prove func() error) *loopbackConn {
+	l := &loopbackConn{Conn: c, path: path, pid: pid, proved: make(chan struct{})}
 	go func() {
 		if l.err = prove(); l.err != nil {
 			_ = c.Close()
@@ -140,6 +141,9 @@ func proving(c net.Conn, pid int, prove func() error) *loopbackConn {
 	}()
 	return l
 }
+
+// LocalAddr returns the path of the file, as for a socket: who gets through has read it, so no name of a host needs to be checked.
+func (c *loopbackConn) LocalAddr() net.Addr { return &net.UnixAddr{Name: c.path, Net: "unix"} }
 
 // Read reads what a proven end sent.
 func (c *loopbackConn) Read(b []byte) (int, error) {
@@ -155,6 +159,20 @@ func (c *loopbackConn) Write(b []byte) (int, error) {
 		return 0, c.err
 	}
 	return c.Conn.Write(b)
+}
+
+// CloseWrite ends what this end sends, and leaves the answer to come. A caller that ends its write early learns so what became of it.
+func (c *loopbackConn) CloseWrite() error {
+	select {
+	case <-c.proved:
+	default:
+		return errUnproven // nothing was sent
+	}
+	half, is := c.Conn.(interface{ CloseWrite() error })
+	if !is {
+		return errors.ErrUnsupported
+	}
+	return half.CloseWrite()
 }
 
 // askProof makes a client prove that it knows the secret.
@@ -196,14 +214,14 @@ func connectLoopback(ctx context.Context, path string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := proving(c, is.PID, func() error { return giveProof(c, is.Secret) })
+	l := proving(c, path, is.PID, func() error { return giveProof(c, is.Secret) })
 	late := time.NewTimer(dialPatience)
 	defer late.Stop()
 	select {
 	case <-l.proved:
-		if l.err != nil {
+		if errors.Is(l.err, errUnproven) {
 			return nil, l.err
-		}
+		} // a server that ended meanwhile: the caller notices, as at a socket, and knows which process it was
 	case <-late.C: // the server is busy or stands still: the caller notices, as at a socket
 	case <-ctx.Done():
 		_ = c.Close()

@@ -28,7 +28,9 @@ func echo(t *testing.T, path string) net.Listener {
 			}
 			go func() {
 				defer c.Close()
-				_, _ = io.Copy(c, c)
+				if c.LocalAddr().Network() == "unix" { // no caller is asked for the name of a host
+					_, _ = io.Copy(c, c)
+				}
 			}()
 		}
 	}()
@@ -107,4 +109,43 @@ func TestLoopback(t *testing.T) {
 	cancel()
 	_, err = connectLoopback(ctx, path)
 	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+// A caller that sends no more still gets the answer: what became of a write that it gave up is known.
+func TestLoopbackHalfClosed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "agent.ctx.sock")
+	echo(t, path)
+	c, err := connectLoopback(t.Context(), path)
+	require.NoError(t, err)
+	defer c.Close()
+	_, err = c.Write([]byte("hello"))
+	require.NoError(t, err)
+	require.NoError(t, c.(interface{ CloseWrite() error }).CloseWrite())
+	got, err := io.ReadAll(c)
+	require.NoError(t, err)
+	require.Equal(t, "hello", string(got), "the other end saw the end, and answered")
+	_, err = c.Write([]byte("more"))
+	require.Error(t, err, "the control")
+}
+
+// A server that ends before it has proved itself is noticed as at a socket: the connection is made, and cannot be used. So the caller knows
+// which process it was.
+func TestLoopbackServerEnds(t *testing.T) {
+	ending, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ending.Close()
+	go func() {
+		if c, err := ending.Accept(); err == nil {
+			_ = c.Close()
+		}
+	}()
+	path := filepath.Join(t.TempDir(), "agent.ctx.sock")
+	require.NoError(t, os.WriteFile(path, []byte(`{"loopback":"`+ending.Addr().String()+`","pid":7,"secret":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="}`), 0o600))
+	c, err := connectLoopback(t.Context(), path)
+	require.NoError(t, err)
+	defer c.Close()
+	require.Equal(t, 7, c.(*loopbackConn).pid)
+	n, err := c.Write([]byte("secrets"))
+	require.Error(t, err)
+	require.Zero(t, n, "nothing was sent")
 }

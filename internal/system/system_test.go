@@ -115,3 +115,24 @@ func TestErrors(t *testing.T) {
 	require.False(t, system.NoSpace(os.ErrNotExist))
 	require.False(t, system.Passing(system.ErrNoSpace))
 }
+
+// A file that somebody reads is replaced, as soon as nobody reads it any more where the system asks for that.
+func TestRenameOverAnOpenFile(t *testing.T) {
+	dir := t.TempDir()
+	name, next := filepath.Join(dir, "mark"), filepath.Join(dir, "mark.tmp")
+	require.NoError(t, os.WriteFile(name, []byte("old"), 0o600))
+	require.NoError(t, os.WriteFile(next, []byte("new"), 0o600))
+	reader, err := system.OpenFile(name, os.O_RDONLY, 0)
+	require.NoError(t, err)
+	if !system.ReplacesOpen {
+		require.Error(t, os.Rename(next, name), "the control")
+	}
+	closed := make(chan error, 1)
+	go func() { closed <- reader.Close() }()
+	require.NoError(t, system.Rename(next, name))
+	require.NoError(t, <-closed)
+	text, err := os.ReadFile(name)
+	require.NoError(t, err)
+	require.Equal(t, "new", string(text))
+	require.ErrorIs(t, system.Rename(next, name), os.ErrNotExist)
+}

@@ -34,6 +34,9 @@ func OpenFile(name string, flag int, perm fs.FileMode) (*os.File, error) {
 	return os.OpenFile(name, flag|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, perm)
 }
 
+// Rename is os.Rename.
+func Rename(from, to string) error { return os.Rename(from, to) }
+
 // Links returns the number of names of a regular file, by what Lstat or Stat returned for it.
 func Links(_ string, st fs.FileInfo) uint64 {
 	if sys, ok := st.Sys().(*syscall.Stat_t); ok {

@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/windows"
 )
@@ -76,6 +77,21 @@ func OpenFile(name string, flag int, _ fs.FileMode) (*os.File, error) {
 	}
 	return f, nil
 }
+
+// Rename is os.Rename, but waits while another process has the replaced file open, as a reader of the files has for a moment.
+func Rename(from, to string) error {
+	for began, pause := time.Now(), time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+		err := os.Rename(from, to)
+		open := errors.Is(err, windows.ERROR_ACCESS_DENIED) || errors.Is(err, windows.ERROR_SHARING_VIOLATION)
+		if !open || time.Since(began) > renamePatience {
+			return err
+		}
+		time.Sleep(pause)
+	}
+}
+
+// renamePatience is how long Rename waits.
+const renamePatience = 3 * time.Second
 
 // Links returns the number of names of a regular file; 1: it cannot be told.
 func Links(name string, _ fs.FileInfo) uint64 {

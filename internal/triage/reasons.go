@@ -1,6 +1,9 @@
 package triage
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Reason says why a page was left out of a context; "": it was not. Manifests and answers have these texts.
 //
@@ -46,6 +49,15 @@ const (
 	ReasonTier   Reason = "left out by the tier"   // the tier keeps none of its kind
 	ReasonSystem Reason = "system does not fit"    // nothing was placed: see the error
 )
+
+// reasons are all of them, for counters: a text of another place is no label.
+var reasons = []Reason{
+	Expired, Deleted, Superseded, BelowFloor, OtherScope, OtherSession, OtherKind, Filtered, Masked, Gone, Damaged, FetchFailed, Vanished, ReadOnly, Derived,
+	NoRoot, NoScheme, NotKept, BeyondTopK, NoMatch, OverBudget, Duplicate, ReasonLarge, ReasonGroup, ReasonLow, ReasonTier, ReasonSystem,
+}
+
+// Known reports whether a text is one of the reasons above.
+func Known(r Reason) bool { return slices.Contains(reasons, r) }
 
 // storedText ends the advice on pages whose text is there and was not shown.
 const storedText = "--check never shows what is stored"

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
+	"regexp"
 	"slices"
 	"testing"
 	"time"
@@ -254,4 +256,16 @@ func TestOlderTurnsFirst(t *testing.T) {
 	require.Equal(t, []uint64{7, 5, 6, 3, 4, 1, 2, 8}, order(Default()), "a turn counts like a page of today")
 	require.Equal(t, []uint64{7, 8, 5, 6, 3, 4, 1, 2}, order(Preset{}))
 	require.Equal(t, []uint64{7, 1, 2, 8, 3, 4, 5, 6}, order(START()), "the published form weighs recency")
+}
+
+// Every reason that this package has is known to counters.
+func TestReasonsAreListed(t *testing.T) {
+	source, err := os.ReadFile("reasons.go")
+	require.NoError(t, err)
+	declared := regexp.MustCompile(`(?m)^\t\w+ +Reason = "(.+?)"`).FindAllSubmatch(source, -1)
+	require.Len(t, reasons, len(declared))
+	for _, d := range declared {
+		require.True(t, Known(string(d[1])), "%s", d[1])
+	}
+	require.False(t, Known(""))
 }
