@@ -41,7 +41,8 @@ const noteNoSummary = "the summarizer gave nothing that fits; cut to sentences"
 // form of the summary.
 const reasonSummed = "the page it sums up was chosen itself"
 
-// compress offers the allocator a short form of a page. Turns keep the form that the window gave them, but the newest one:
+// compress offers the allocator a short form of a page. An extract is offered by an estimate: making and counting those of all
+// winners takes as long as the rest of an assembly, and few of them are taken (extract). Turns keep the form that the window gave them, but the newest one:
 // where nothing else helps, a question that is cut short is better than none.
 func (a *assembling) compress(ctx context.Context, it *item, b *triage.Item) error {
 	if it.whole || it.fixed() != manifest.FormFull || it.turn != nil && it.turn.Managed && !it.turn.Newest && !it.turn.Asks && it.turn.Pages == nil || len(it.head.Rows) == 0 {
@@ -58,16 +59,23 @@ func (a *assembling) compress(ctx context.Context, it *item, b *triage.Item) err
 		b.Compressed = it.sum.tokens
 		return nil
 	}
+	if it.cutCost > 0 && it.cutQuoted == it.quoted {
+		b.Compressed = it.cutCost
+	} else if prose.Cuttable(it.text) {
+		b.Compressed, b.Rough = max(1, min(b.Tokens/prose.CutShare, a.q.SummaryTokens)), true
+	}
+	return nil
+}
+
+// extract makes the extract of a page that the allocator may take, and counts it.
+func (a *assembling) extract(it *item, b *triage.Item) {
 	if it.cuts == nil {
 		it.cuts = a.parts(it).Extract(a.asked, a.summaryBytes(it))
 	}
-	if len(it.cuts) > 0 {
-		if it.cutCost == 0 || it.cutQuoted != it.quoted {
-			it.cutCost, it.cutQuoted = a.costAs(it, manifest.FormRange, it.cut()), it.quoted
-		}
+	if b.Compressed, b.Rough = 0, false; len(it.cuts) > 0 {
+		it.cutCost, it.cutQuoted = a.costAs(it, manifest.FormRange, it.cut()), it.quoted
 		b.Compressed = it.cutCost
 	}
-	return nil
 }
 
 // summaryBytes returns the bytes of a page that Query.SummaryTokens allows in a short form, if its tokens are equally long.

@@ -72,6 +72,7 @@ func (a *assembling) fit(ctx context.Context) error {
 					return err
 				}
 			}
+			req.Exact = func(j int) { a.extract(a.ranked[at[j]], &req.Items[j]) }
 			if res, err = triage.Fit(req); err == nil {
 				a.summarise(ctx, res, at)
 			}

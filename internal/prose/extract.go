@@ -22,8 +22,9 @@ import (
 
 const (
 	cutShortest = 400 // bytes; below this the header weighs more than the gain
-	cutShare    = 3   // a cut keeps 1/cutShare of the bytes
-	cutUnit     = 600 // bytes; a longer sentence is broken at commas, else at words
+	// CutShare says how much of a text an extract keeps: the bytes divided by it, unless that is above what the caller allows.
+	CutShare = 3
+	cutUnit  = 600 // bytes; a longer sentence is broken at commas, else at words
 )
 
 // extract cuts a text down to the sentences that answer the question and those the rest of the text turns around.
@@ -41,10 +42,13 @@ type Parts struct {
 	central   []int // worth without a question
 }
 
+// Cuttable reports whether a text is long enough for an extract. One without sentences has none all the same.
+func Cuttable(text string) bool { return len(text) >= cutShortest }
+
 // PartsOf returns no sentences for a text that is too short to be cut.
 func PartsOf(text string, an *lexical.Analyzer) *Parts {
 	x := &Parts{}
-	if len(text) < cutShortest {
+	if !Cuttable(text) {
 		return x
 	}
 	sentences := sentenceRanges(text)
@@ -119,7 +123,7 @@ func (x *Parts) Extract(asked []uint64, most int) [][2]uint32 {
 	for i := range c.score {
 		c.score[i] += c.sum(c.has[i])
 	}
-	take := c.choose(min(int(x.sentences[n-1][1])/cutShare, most))
+	take := c.choose(min(int(x.sentences[n-1][1])/CutShare, most))
 	slices.Sort(take)
 	return JoinRanges(x.sentences, take)
 }

@@ -94,7 +94,7 @@ func TestExtractProperty(t *testing.T) {
 		for _, r := range cuts {
 			n += int(r[1] - r[0])
 		}
-		require.LessOrEqual(t, n, max(len(text)/cutShare, longest))
+		require.LessOrEqual(t, n, max(len(text)/CutShare, longest))
 	})
 }
 

@@ -52,6 +52,7 @@ type Item struct {
 	Unasked    bool    // does not match the question: placed after the items that match have their final forms
 	Short      bool    // compressed where its full form would use room that Request.ShortShare keeps
 	Minor      bool    // what happens to it does not show in the tier of Fill
+	Rough      bool    // Compressed is an estimate, and Request.Exact tells the cost
 }
 
 // Request is the input of Fit.
@@ -63,6 +64,9 @@ type Request struct {
 	ShortShare  float64  // share of Budget − Reserve that Short items may not use in full form if not all items fit; only with Fill and InOrder
 	InOrder     bool     // true: scored items are taken best first, each that fits; false: Fit searches for the set worth most
 	Items       []Item   // read only; nothing of it is kept
+	// Exact sets Compressed of Items[i] to its cost and Rough to false. Fit calls it only for what may enter compressed: with half of
+	// the estimate it fits. Nil if no item is Rough.
+	Exact func(i int)
 }
 
 // Placed is an item in the window.
@@ -202,7 +206,7 @@ func (f *fitting) try(t Tier) bool {
 	case TierFull:
 		return f.place(rankScored, inFull) && f.stubs()
 	case TierSummarised:
-		return f.place(rankScored, inSmall) && (!fill || f.restore() && !f.cutsForUnasked()) && f.stubs()
+		return f.placeSmall(fill) && (!fill || f.restore() && !f.cutsForUnasked()) && f.stubs()
 	case TierCore:
 		return f.place(rankProtected, inFull) && (!fill || f.chooseRest() && f.stubs())
 	}
@@ -235,9 +239,66 @@ func (f *fitting) place(least rank, scored pick) bool {
 	return f.used <= f.limit
 }
 
+// placeSmall takes every unit, those that compete by score compressed, and reports whether that fits. It asks for exact costs
+// only until it is clear that it does not; guess lets it trust the estimates where they say so by far.
+func (f *fitting) placeSmall(guess bool) bool {
+	least, known := 0, 0
+	for i := range f.units {
+		switch u := &f.units[i]; {
+		case u.rank < rankScored:
+		case u.rank == rankScored && u.rough:
+			least = addSat(least, u.atLeast())
+		case u.rank == rankScored:
+			known = addSat(known, u.small)
+		default:
+			known = addSat(known, u.full)
+		}
+	}
+	if known > f.limit || guess && addSat(known, least) > f.limit {
+		return false
+	}
+	for i := range f.units {
+		if u := &f.units[i]; u.rank == rankScored && u.rough {
+			if known = addSat(known, f.exact(i).small); known > f.limit {
+				return false
+			}
+		}
+	}
+	return f.place(rankScored, inSmall)
+}
+
+// exact is a unit whose compressed cost is known.
+func (f *fitting) exact(i int) *unit {
+	u := &f.units[i]
+	if !u.rough {
+		return u
+	}
+	u.rough, u.small = false, 0
+	for _, m := range u.members {
+		if f.req.Items[m].Rough {
+			f.req.Exact(m)
+		}
+		_, small, _ := f.req.Items[m].costs()
+		u.small = addSat(u.small, small)
+	}
+	return u
+}
+
+// atLeast returns the least that a unit with an estimate is likely to take compressed.
+func (u *unit) atLeast() int { return u.small / 2 }
+
+// tooLarge reports whether a unit that is out cannot enter compressed, as far as its estimate tells.
+func (f *fitting) tooLarge(i int) bool {
+	u := &f.units[i]
+	return u.rough && addSat(f.used, u.atLeast()) > f.limit
+}
+
 // take sets the form of unit i if the room allows it, in exchange for what it has.
 func (f *fitting) take(i int, p pick) bool {
 	u := &f.units[i]
+	if p == inSmall {
+		u = f.exact(i)
+	}
 	used := addSat(f.used-u.cost(f.picks[i]), u.cost(p))
 	if used > f.limit {
 		return false
@@ -276,7 +337,7 @@ func (f *fitting) placeProtected(limit int) {
 	for _, i := range windowOrder(f.req.Items) {
 		u := unitOf[i]
 		for _, p := range [...]pick{inFull, inSmall} {
-			if f.units[u].rank == rankProtected && f.picks[u] == out && addSat(f.used, f.units[u].cost(p)) <= limit {
+			if f.units[u].rank == rankProtected && f.picks[u] == out && addSat(f.used, f.exact(u).cost(p)) <= limit {
 				f.take(u, p)
 			}
 		}
@@ -316,7 +377,7 @@ func (f *fitting) chooseRest() bool {
 	}
 	left := make([]int, 0, len(f.scored))
 	for _, i := range f.scored {
-		if f.picks[i] == out && f.units[i].small < f.units[i].full {
+		if f.picks[i] == out && f.units[i].small < f.units[i].full && !f.tooLarge(i) && f.exact(i).small < f.units[i].full {
 			left = append(left, i)
 		}
 	}
@@ -364,12 +425,16 @@ func (f *fitting) shorten(units []int) {
 func (f *fitting) enterShort(units []int) {
 	kept := share(f.req.ShortShare, f.limit)
 	for _, o := range f.options(units, inFull) {
-		u := &f.units[o.unit]
+		u, p := &f.units[o.unit], inFull
 		if u.short && u.small < u.full && addSat(f.used, o.cost) > f.limit-kept {
-			f.take(o.unit, inSmall)
-		} else {
-			f.take(o.unit, inFull)
+			if f.tooLarge(o.unit) {
+				continue
+			}
+			if f.exact(o.unit); u.small < u.full {
+				p = inSmall
+			}
 		}
+		f.take(o.unit, p)
 	}
 }
 

@@ -548,3 +548,50 @@ func TestUnasked(t *testing.T) {
 		require.Equal(t, []int{c.full, c.compressed, c.unrelated}, []int{full, compressed, unrelated}, "%+v", c)
 	}
 }
+
+// TestFitAsksForFewCosts: with estimates that are at most twice the costs Fit places what it places with the costs. It does not
+// ask for the cost of what cannot enter.
+func TestFitAsksForFewCosts(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		exact := drawRequest(t)
+		exact.InOrder, exact.ShortShare = rapid.Bool().Draw(t, "in order"), rapid.SampledFrom([]float64{0, .25, .5}).Draw(t, "short share")
+		rough := exact
+		rough.Items = slices.Clone(exact.Items)
+		for i := range exact.Items {
+			it := &exact.Items[i]
+			it.Key, it.Short = fmt.Sprint(i), rapid.Bool().Draw(t, "short")
+			rough.Items[i] = *it
+			if full, small, _ := it.costs(); full > 1 && small > 0 {
+				most := full - 1
+				if small < full {
+					most = min(most, addSat(small, small))
+				}
+				rough.Items[i].Compressed, rough.Items[i].Rough = rapid.IntRange(1, most).Draw(t, "estimate"), true
+			}
+		}
+		rough.Exact = func(i int) {
+			if !rough.Items[i].Rough {
+				t.Fatalf("asked twice for %d", i)
+			}
+			rough.Items[i].Compressed, rough.Items[i].Rough = exact.Items[i].Compressed, false
+		}
+		want, wantErr := Fit(exact)
+		got, err := Fit(rough)
+		if !slices.Equal(want.Placed, got.Placed) || want.Tier != got.Tier || (err == nil) != (wantErr == nil) {
+			t.Fatalf("by costs %+v, by estimates %+v", want, got)
+		}
+	})
+	items, asked := chunks(100, 300), 0
+	for i := range items {
+		items[i].Score, items[i].Short, items[i].Rough, items[i].Compressed = float64(300*(200-i)), true, true, 100
+	}
+	req := Request{Budget: 991, InOrder: true, ShortShare: .25, Items: items}
+	req.Exact = func(i int) {
+		asked++
+		items[i].Compressed, items[i].Rough = 90, false
+	}
+	r, err := Fit(req)
+	require.NoError(t, err)
+	require.Len(t, r.Placed, 6, "two whole, four in part")
+	require.Equal(t, 4, asked, "what is left is less than half of an estimate")
+}

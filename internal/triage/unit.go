@@ -38,6 +38,7 @@ type unit struct {
 	short   bool // all members may be
 	unasked bool // all members are
 	minor   bool // all members are
+	rough   bool // small is an estimate: the cost of a member in short form is one
 	newest  int  // highest position of a member
 	asks    bool // a member has the flag Newest
 }
@@ -78,7 +79,7 @@ func makeUnits(items []Item) []unit {
 func newUnit(it *Item, members []int) unit {
 	full, small, stub := it.costs()
 	return unit{members: members, rank: it.rank(), class: it.Class, full: full, small: small, stub: stub,
-		score: it.worth(), recent: it.Recent, short: it.Short, unasked: it.Unasked, minor: it.Minor, newest: it.Position, asks: it.Newest}
+		score: it.worth(), recent: it.Recent, short: it.Short, unasked: it.Unasked, minor: it.Minor, rough: it.Rough, newest: it.Position, asks: it.Newest}
 }
 
 // join adds a member: the group is held as its strongest member is, and costs as much as all.
@@ -98,6 +99,7 @@ func (u *unit) join(it *Item, i int) {
 	u.short = u.short && it.Short
 	u.unasked = u.unasked && it.Unasked
 	u.minor = u.minor && it.Minor
+	u.rough = u.rough || it.Rough
 	u.newest = max(u.newest, it.Position)
 	u.asks = u.asks || it.Newest
 }
@@ -189,7 +191,7 @@ func (it *Item) compare(o *Item) int {
 }
 
 func (it *Item) flags() (n int) {
-	for _, b := range []bool{it.Newest, it.Pinned, it.Core, it.Recent, it.MustStub, it.Short, it.Unasked, it.Minor} {
+	for _, b := range []bool{it.Newest, it.Pinned, it.Core, it.Recent, it.MustStub, it.Short, it.Unasked, it.Minor, it.Rough} {
 		n <<= 1
 		if b {
 			n |= 1
