@@ -40,7 +40,7 @@ type pageTable struct {
 }
 
 // slotChunk is a fixed part of the slots. Page numbers are dense, so an array needs less memory than a map and no lock.
-type slotChunk [4096]atomic.Pointer[frame]
+type slotChunk [1024]atomic.Pointer[frame]
 
 // TableStats are counters of the working set since Open. Bytes and Limit are in bytes.
 type TableStats struct {

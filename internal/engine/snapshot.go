@@ -369,12 +369,11 @@ func setPageTraits(_ *rowReader, _ uint64, p *pageCol, v uint64) {
 }
 
 // appendRows appends the columns of the rows from..to, block by block, so that the rows of a block
-// stay in the cache.
+// stay in the cache. from is the first row of a block.
 func appendRows[T any](b []byte, c *catalogue, rows *chunked[T], from, to int, cols []column[T]) []byte {
-	for ; from < to; from += chunkRows {
-		some := rows.block(from, min(from+chunkRows, to))
+	for ; from < to; from += codec.ColumnRows {
 		for _, col := range cols {
-			b = codec.AppendColumn(b, len(some), func(i int) uint64 { return col.get(c, uint64(from+i)+1, &some[i]) })
+			b = codec.AppendColumn(b, min(codec.ColumnRows, to-from), func(i int) uint64 { return col.get(c, uint64(from+i)+1, rows.at(uint64(from+i))) })
 		}
 	}
 	return b
@@ -394,12 +393,14 @@ type rowReader struct {
 // follows them; false: the bytes are not of that many rows.
 func readRows[T any](r *rowReader, b []byte, rows *chunked[T], from, to int, cols []column[T]) (rest []byte, ok bool) {
 	var buf codec.ColumnBuffer
-	for ; from < to; from += chunkRows {
-		some := rows.block(from, min(from+chunkRows, to))
+	for ; from < to; from += codec.ColumnRows {
 		for _, col := range cols {
-			if b, ok = buf.ReadColumn(b, len(some), func(_ int, v []uint64) {
-				for i, x := range v {
-					col.set(r, uint64(from+i)+1, &some[i], x)
+			if b, ok = buf.ReadColumn(b, min(codec.ColumnRows, to-from), func(_ int, v []uint64) {
+				for at := 0; at < len(v); at += chunkRows {
+					some := rows.block(from+at, from+min(at+chunkRows, len(v)))
+					for i, x := range v[at:min(at+chunkRows, len(v))] {
+						col.set(r, uint64(from+at+i)+1, &some[i], x)
+					}
 				}
 			}); !ok {
 				return nil, false
