@@ -571,3 +571,26 @@ func (c *crew) pause(since time.Time) (longest time.Duration) {
 	}
 	return longest
 }
+
+// A host that is led to a server that takes no writes, as a name does that still points to the old primary, waits for one that does.
+func TestFailoverReadOnly(t *testing.T) {
+	t.Parallel()
+	s := ownServer(t)
+	st := onHost(t, s.dsn("postgres"), "main", nil)
+	mustPut(t, st, "before", "words")
+	on(t, s, "ALTER DATABASE postgres SET default_transaction_read_only = on")
+	terminate(t, s.dsn("postgres"))
+	done := make(chan error, 1)
+	go func() {
+		_, err := st.Commit(context.Background(), fact(t, st, "after", "words"))
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		t.Fatal("the commit did not wait: ", err)
+	case <-time.After(time.Second):
+	}
+	on(t, s, "BEGIN READ WRITE; ALTER DATABASE postgres RESET default_transaction_read_only; COMMIT")
+	require.NoError(t, <-done)
+	mustFind(t, st, "after")
+}
