@@ -42,7 +42,8 @@ func newRig(t *testing.T, opts Options, files ...filestore.Options) *rig {
 	require.NoError(t, r.fs.MkdirAll(dir, 0o700))
 	for ; ; dir = filepath.Dir(dir) {
 		require.NoError(t, r.fs.SyncDir(dir))
-		if dir == filepath.Dir(dir) { // the root, also that of a volume of Windows
+		if dir == filepath.Dir(dir) { // the root, also that of a volume of Windows, whose name this file system keeps in "."
+			require.NoError(t, r.fs.SyncDir("."))
 			return r
 		}
 	}
