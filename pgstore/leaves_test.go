@@ -261,10 +261,10 @@ func TestSpoolTorn(t *testing.T) {
 // for whom somebody else wrote.
 func TestSharedWriteFails(t *testing.T) {
 	t.Parallel()
-	var down atomic.Bool
+	var down, noTurn atomic.Bool // a turn would take the leaves one by one, before all have come
 	st := quiet(t, onServer(t), ownName(t), func(o *Options) {
 		o.hook = func(step string) error {
-			if step == "spool" || down.Load() && (step == "inbox" || step == "begin") {
+			if step == "spool" || down.Load() && step == "inbox" || noTurn.Load() && step == "begin" {
 				return errors.New("the server is away")
 			}
 			return nil
@@ -272,6 +272,7 @@ func TestSharedWriteFails(t *testing.T) {
 	})
 	for _, d := range []store.Durability{store.Written, store.Synced} { // written: without a spool
 		l, answers := st.log, make(chan error, 3)
+		noTurn.Store(true)
 		l.writing <- struct{}{}
 		for _, trace := range []string{"one", "two", "three"} {
 			go func() { answers <- st.Append(context.Background(), read(trace), d) }()
@@ -289,6 +290,7 @@ func TestSharedWriteFails(t *testing.T) {
 		case <-time.After(200 * time.Millisecond):
 		}
 		down.Store(false)
+		noTurn.Store(false)
 		for range 3 {
 			require.NoError(t, <-answers)
 		}
