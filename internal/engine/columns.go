@@ -242,8 +242,8 @@ type chunked[T any] struct {
 	n      int
 }
 
-// chunkRows divides the rows of a block of a snapshot (codec.ColumnRows). The first chunk is what a
-// small database takes, and a process may have a thousand of those open: with 1,024 rows it took 105 KiB.
+// chunkRows divides the rows of a block of a snapshot (codec.ColumnRows). A small database takes one
+// chunk, and a process may have a thousand of those open: with 1,024 rows it took 105 KiB.
 const chunkRows = 128
 
 func (c *chunked[T]) len() int { return c.n }
