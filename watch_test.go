@@ -813,13 +813,15 @@ func (h *hung) Summarize(ctx context.Context, _ string, _ int) (string, error) {
 // A process that starts a watcher is asked, so its summarizer writes the summaries. When it does nothing, or ends, the owner
 // does the work.
 func TestOwnerAsksTheHolder(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "agent.ctx")
-	host := openBackground(t, path, Options{SummarizeTimeout: 50 * time.Millisecond})
+	path, other := filepath.Join(t.TempDir(), "agent.ctx"), filepath.Join(t.TempDir(), "other.ctx")
+	host := openBackground(t, path, Options{SummarizeTimeout: time.Hour})
 	defer func() { require.NoError(t, host.Close()) }()
 	by := &shorter{}
 	client := openBackground(t, path, Options{Summarizer: by})
 	defer func() { _ = client.Close() }()
-	idle := openBackground(t, path, Options{Summarizer: &hung{}})
+	hasty := openBackground(t, other, Options{SummarizeTimeout: 50 * time.Millisecond})
+	defer func() { require.NoError(t, hasty.Close()) }()
+	idle := openBackground(t, other, Options{Summarizer: &hung{}})
 	defer func() { _ = idle.Close() }()
 	r := rand.New(rand.NewPCG(1, 2))
 	pass := func(by *DB, chat *Session) (events []session.Event) {
@@ -839,15 +841,15 @@ func TestOwnerAsksTheHolder(t *testing.T) {
 		}
 		return nil
 	}
-	chat := func(id string) *Session {
-		c := host.Scope("acme/agent").Session(id)
+	chat := func(of *DB) *Session {
+		c := of.Scope("acme/agent").Session("chat")
 		require.NoError(t, c.SetWindow(ctx, session.Config{Total: 60_000, KeepLast: 2}))
 		return c
 	}
-	one := chat("one")
+	one := chat(host)
 	pass(client, one)
 	require.NotZero(t, by.calls)
-	_ = pass(idle, chat("two")) // ends only because the owner takes over
+	_ = pass(idle, chat(hasty)) // ends only because the owner takes over
 	w := must(one.Watch(ctx))(t)
 	require.NoError(t, client.Close())
 	require.Empty(t, must(w.Stats(ctx))(t).Holder, "a process that ends lets go")
