@@ -46,6 +46,7 @@ import (
 //	DB.steps, Conversation.lock, Txn.mu    of the pipeline, in this order
 //	Client.renewLock                       a process that does not own the files: telling releases; a token
 //	guest.taking, Client.helloLock         the same: becoming the owner, saying hello
+//	filestore worker.mu                    one run of the background work
 //	filestore eraseMu                      one erase, with its purge
 //	Engine.gcMu                            one gc, or the commits of one erase
 //	filestore ckptMu                       one checkpoint, backup, check or purge
