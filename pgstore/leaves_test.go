@@ -273,6 +273,13 @@ func TestSharedWriteFails(t *testing.T) {
 	for _, d := range []store.Durability{store.Written, store.Synced} { // written: without a spool
 		l, answers := st.log, make(chan error, 3)
 		noTurn.Store(true)
+		require.Eventually(t, func() bool { // a turn that had begun before has ended
+			if !l.tail.TryAcquire(1) {
+				return false
+			}
+			defer l.tail.Release(1)
+			return l.turn == nil
+		}, time.Minute, time.Millisecond)
 		l.writing <- struct{}{}
 		for _, trace := range []string{"one", "two", "three"} {
 			go func() { answers <- st.Append(context.Background(), read(trace), d) }()
