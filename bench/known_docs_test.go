@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"go/build"
 	"io"
 	"os"
 	"os/exec"
@@ -122,7 +121,7 @@ func manPages(t *testing.T, dir string) (questions, texts []string) {
 // the first sentences, which are left out of it; the passages are what follows them.
 func typeDocs(t *testing.T) (questions, passages, texts []string, of []int) {
 	for _, pkg := range knownPackages {
-		for _, symbols := range symbolDocs(t, filepath.Join(build.Default.GOROOT, "src", pkg)) {
+		for _, symbols := range symbolDocs(t, filepath.Join(goroot(), "src", pkg)) {
 			var doc strings.Builder
 			for _, text := range symbols {
 				question, rest, ok := strings.Cut(text, ". ")

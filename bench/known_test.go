@@ -9,10 +9,12 @@ import (
 	"go/token"
 	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -33,11 +35,17 @@ var knownPackages = []string{
 	"runtime", "slices", "sort", "strconv", "strings", "sync", "sync/atomic", "syscall", "testing", "text/template", "time", "unicode", "unicode/utf8",
 }
 
+// goroot returns where Go's own packages are; "" if no go command tells. A test that was built with -trimpath does not know.
+var goroot = sync.OnceValue(func() string {
+	out, _ := exec.Command("go", "env", "GOROOT").Output()
+	return strings.TrimSpace(string(out))
+})
+
 // knownItems are questions and pages of Go's own documentation (BSD licence, read from GOROOT): the first sentence of what is
 // said of a symbol is the question, the rest of it, without the symbol's name, the page to be found.
 func knownItems(t *testing.T) (questions, pages []string) {
 	for _, pkg := range knownPackages {
-		for _, text := range slices.Concat(symbolDocs(t, filepath.Join(build.Default.GOROOT, "src", pkg))...) {
+		for _, text := range slices.Concat(symbolDocs(t, filepath.Join(goroot(), "src", pkg))...) {
 			question, page, ok := strings.Cut(text, ". ")
 			if _, question, _ = strings.Cut(question, " "); !ok || len(strings.Fields(question)) < 4 || len(strings.Fields(page)) < 12 {
 				continue
