@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/ctxpage/ctxpage/compat/commands"
 	"github.com/ctxpage/ctxpage/directive"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/directivetext"
@@ -213,28 +212,6 @@ func TestPreviewForetellsAndChangesNothing(t *testing.T) {
 		require.True(t, trial.Before.Equal(s.State))
 		require.True(t, trial.After.Equal(after.State))
 		require.Equal(t, d.Changed, !trial.Before.Equal(trial.After))
-	})
-}
-
-func TestDiffLeadsFromOneStateToTheOther(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		a, b := session().Draw(t, "a").State, session().Draw(t, "b").State
-		d := commands.Diff(a, b)
-		model := modelOf(a)
-		model.premise = d.PremiseAfter
-		for _, p := range d.Removed {
-			require.Equal(t, p.Polarity, model.policies[p.Item])
-			delete(model.policies, p.Item)
-		}
-		for _, p := range d.Added {
-			model.policies[p.Item] = p.Polarity
-		}
-		for _, c := range d.Changed {
-			require.Equal(t, c.Before, model.policies[c.Item])
-			model.policies[c.Item] = c.After
-		}
-		require.Equal(t, modelOf(b), model)
-		require.Equal(t, string(directive.ExportJSON(a)) == string(directive.ExportJSON(b)), d.Empty())
 	})
 }
 

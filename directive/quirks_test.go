@@ -1,11 +1,11 @@
 package directive_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/ctxpage/ctxpage/compat/commands"
 	"github.com/ctxpage/ctxpage/directive"
 )
 
@@ -121,9 +121,8 @@ func TestKeysAreFixedPoints(t *testing.T) {
 			directive.Preview(nil, s, "hello")
 			require.Equal(t, text, directive.ExportJSON(s.State), "a preview leaves the live state alone")
 
-			added := commands.Diff(directive.State{}, again).Added
-			require.Equal(t, []directive.Policy{{Item: tc.key, Polarity: directive.Use}}, added)
-			require.True(t, commands.Diff(s.State, again).Empty())
+			require.Equal(t, []directive.Policy{{Item: tc.key, Polarity: directive.Use}}, slices.Collect(again.Policies()))
+			require.True(t, s.State.Equal(again))
 
 			removed, d := directive.Step(s, "remove policy "+tc.key)
 			require.True(t, d.Changed, "the key as shown names the item")

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"github.com/ctxpage/ctxpage/compat/commands"
 	"github.com/ctxpage/ctxpage/directive"
@@ -324,4 +325,44 @@ policies:
 	}
 	_, _, stderr = run(t, commands.Options{}, "", "--suggest", "reader")
 	require.Contains(t, stderr, "unknown option '--suggest'")
+}
+
+func TestDiffLeadsFromOneStateToTheOther(t *testing.T) {
+	state := func(t *rapid.T, name string) directive.State {
+		premise := rapid.SampledFrom([]string{"", "a shop", "a school"}).Draw(t, name)
+		s, err := directive.NewState(premise, rapid.SliceOfN(rapid.Custom(func(t *rapid.T) directive.Policy {
+			return directive.Policy{Item: rapid.StringMatching(`[b-d]{1,2}`).Draw(t, "item"),
+				Polarity: rapid.SampledFrom([]directive.Polarity{directive.Use, directive.Prohibit}).Draw(t, "polarity")}
+		}), 0, 12).Draw(t, name)...)
+		require.NoError(t, err)
+		return s
+	}
+	policies := func(s directive.State) map[string]directive.Polarity {
+		m := map[string]directive.Polarity{}
+		for p := range s.Policies() {
+			m[p.Item] = p.Polarity
+		}
+		return m
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := state(t, "a"), state(t, "b")
+		d := commands.Diff(a, b)
+		require.Equal(t, a.Premise(), d.PremiseBefore)
+		require.Equal(t, b.Premise(), d.PremiseAfter)
+		model := policies(a)
+		for _, p := range d.Removed {
+			require.Equal(t, p.Polarity, model[p.Item])
+			delete(model, p.Item)
+		}
+		for _, p := range d.Added {
+			require.NotContains(t, model, p.Item)
+			model[p.Item] = p.Polarity
+		}
+		for _, c := range d.Changed {
+			require.Equal(t, c.Before, model[c.Item])
+			model[c.Item] = c.After
+		}
+		require.Equal(t, policies(b), model)
+		require.Equal(t, a.Equal(b), d.Empty())
+	})
 }

@@ -1,4 +1,4 @@
-package codec_test
+package archive_test
 
 import (
 	"errors"
@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestText(t *testing.T) {
+func TestCorruptErrorText(t *testing.T) {
 	t.Parallel()
 	for want, e := range map[string]*codec.CorruptError{
 		"ctxpage: a.ctx is damaged":                                 {File: "a.ctx"},
@@ -25,7 +25,7 @@ func TestText(t *testing.T) {
 }
 
 // A caller asks once, whichever layer found the damage and however often it was wrapped.
-func TestOneType(t *testing.T) {
+func TestCorruptErrorIsOneType(t *testing.T) {
 	t.Parallel()
 	_, fromAudit := archive.Decode(3, []byte{0})
 	for name, err := range map[string]error{
