@@ -1,4 +1,4 @@
-package eraseplan
+package archive
 
 import (
 	"context"
@@ -10,13 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage/manifest"
-	"github.com/ctxpage/ctxpage/store"
 )
 
 // numbered is an audit of leaves without content. It gives fewer at a time than it is asked for, as a store may, and the
 // later ones of two calls first.
 type numbered struct {
-	store.Audit
 	bad     uint64 // the leaf that cannot be read
 	reading atomic.Int64
 	most    atomic.Int64
@@ -49,7 +47,7 @@ func TestEachAhead(t *testing.T) {
 		{0, 9000, 9000, 0}, {1, 9000, 9000, 1}, {leavesAhead, 9000, 9000, leavesAhead}, {2000, 9000, 9000, 2000}, {2000, 777, 9000, 777}, {2000, 9000, 555, 556}, {2000, 0, 9000, 0},
 	} {
 		a, seen := &numbered{bad: c.bad}, uint64(0)
-		err := eachAhead(t.Context(), a, c.size, func(r *manifest.Record) error {
+		err := EachAhead(t.Context(), a, c.size, func(r *manifest.Record) error {
 			require.Equal(t, seen, r.Index)
 			seen++
 			if r.Index == c.stop {
@@ -70,7 +68,7 @@ func TestEachAhead(t *testing.T) {
 		require.LessOrEqual(t, a.most.Load(), int64(readersAhead))
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	err := eachAhead(ctx, &numbered{bad: 9000}, 2000, func(r *manifest.Record) error {
+	err := EachAhead(ctx, &numbered{bad: 9000}, 2000, func(r *manifest.Record) error {
 		if r.Index == 300 {
 			cancel()
 		}
