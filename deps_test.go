@@ -332,6 +332,42 @@ func TestPackageDocs(t *testing.T) {
 	}
 }
 
+// TestDocCommands: the folders, tests and benchmarks that a page tells its readers to run are there.
+func TestDocCommands(t *testing.T) {
+	readsSource(t)
+	command := regexp.MustCompile("(?:cd ([\\w/]+) && )?(?:go (?:test|run|build)|-bench|-run) [^`\n]*?\\./[^`\n]*")
+	folder, pattern := regexp.MustCompile(`(?:^|\s)\./([\w./]*)`), regexp.MustCompile(`-(?:run|bench)[ =]'?([^\s'/]+)`)
+	missing := func(text string) (out []string) {
+		for _, m := range command.FindAllStringSubmatch(text, -1) {
+			var names []string
+			for _, f := range folder.FindAllStringSubmatch(m[0], -1) {
+				dir, all := strings.CutSuffix(filepath.Join(m[1], f[1]), "...")
+				if _, err := os.Stat(filepath.Join(".", dir)); err != nil {
+					out = append(out, m[0])
+				}
+				_ = filepath.WalkDir(filepath.Join(".", dir), func(path string, e fs.DirEntry, err error) error {
+					if err == nil && strings.HasSuffix(path, "_test.go") && (all || filepath.Dir(path) == filepath.Clean(dir)) {
+						for _, name := range regexp.MustCompile(`(?m)^func ((?:Test|Benchmark)\w+)`).FindAllStringSubmatch(string(must(os.ReadFile(path))(t)), -1) {
+							names = append(names, name[1])
+						}
+					}
+					return nil
+				})
+			}
+			for _, p := range pattern.FindAllStringSubmatch(m[0], -1) {
+				if !slices.Contains([]string{"^$", "xxx", "NONE", "-", "."}, p[1]) && !slices.ContainsFunc(names, regexp.MustCompile(p[1]).MatchString) {
+					out = append(out, m[0])
+				}
+			}
+		}
+		return out
+	}
+	require.Len(t, missing("`go test ./nowhere`, `cd pgstore && go test -run NoSuchTest ./cmd/...`, `-bench Get ./bench`"), 2, "the control")
+	for _, name := range slices.Concat(must(filepath.Glob("*.md"))(t), must(filepath.Glob("docs/*.md"))(t), []string{"bench/README.md"}) {
+		require.Empty(t, missing(string(must(os.ReadFile(name))(t))), name)
+	}
+}
+
 // riddles are the forms of a comment that a reader has to read twice. Name what it does: verb and object.
 var riddles = regexp.MustCompile(`\b(is|are) (what|who)\b|\bis that of\b|\bare those of\b|\bgives\b|\b(says|tells) whether\b|\bfor ever\b|\bparted\b|\bthe one before\b`)
 
