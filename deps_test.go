@@ -335,13 +335,13 @@ func TestPackageDocs(t *testing.T) {
 // TestDocCommands: the folders, tests and benchmarks that a page tells its readers to run are there.
 func TestDocCommands(t *testing.T) {
 	readsSource(t)
-	command := regexp.MustCompile("(?:cd ([\\w/]+) && )?(?:go (?:test|run|build)|-bench|-run) [^`\n]*?\\./[^`\n]*")
+	command := regexp.MustCompile("(?:cd ([\\w/]+) && )?(?:go (?:test|run|build)(?: -C ([\\w/]+))?|-bench|-run) [^`\n]*?\\./[^`\n]*")
 	folder, pattern := regexp.MustCompile(`(?:^|\s)\./([\w./]*)`), regexp.MustCompile(`-(?:run|bench)[ =]'?([^\s'/]+)`)
 	missing := func(text string) (out []string) {
 		for _, m := range command.FindAllStringSubmatch(text, -1) {
 			var names []string
 			for _, f := range folder.FindAllStringSubmatch(m[0], -1) {
-				dir, all := strings.CutSuffix(filepath.Join(m[1], f[1]), "...")
+				dir, all := strings.CutSuffix(filepath.Join(m[1], m[2], f[1]), "...")
 				if _, err := os.Stat(filepath.Join(".", dir)); err != nil {
 					out = append(out, m[0])
 				}
