@@ -59,8 +59,8 @@ func BenchmarkHeap(b *testing.B) {
 	}
 }
 
-// heapOf reports what a database holds that make opens, and closes it.
-func heapOf(b *testing.B, after string, pages int, make func() *ctxpage.DB) {
+// heapOf reports what a database holds that make opens, and closes it. It returns the bytes.
+func heapOf(b *testing.B, after string, pages int, make func() *ctxpage.DB) float64 {
 	held, base := heapBySite()
 	db := make()
 	now, total := heapBySite()
@@ -79,6 +79,7 @@ func heapOf(b *testing.B, after string, pages int, make func() *ctxpage.DB) {
 	}
 	// b.Log would cut it short.
 	fmt.Fprintf(os.Stderr, "%s pages, after %s: %.1f bytes a page%s\n", named(pages), after, float64(total-base)/float64(pages), t.String())
+	return float64(total - base)
 }
 
 // heapBySite returns the bytes in use by the function and line of this module, or of one that it uses, that allocated

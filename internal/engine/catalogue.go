@@ -91,13 +91,40 @@ type artKey struct {
 // scopeCol is a scope. arts counts its live artefacts.
 type scopeCol struct {
 	name          string
-	classes       [provenances]class
-	unconditional []uint64 // pinned and system pages: candidates for every question
+	classes       [provenances]*class // nil: no page of it was ever live; see class and ownClass
+	unconditional []uint64            // pinned and system pages: candidates for every question
 	arts          int
 	sourced       uint64 // the LSN of the last change of an artefact that has or had a source
 	byID          *idList
 
-	uses [len(store.KindNames)]use // of all stored page versions, by kind
+	uses []use // of all stored page versions, by kind; kinds at the end that it never had are left out
+}
+
+// noClass stands for a class without pages. It is never written to.
+var noClass class
+
+// class returns a class to read. Most scopes have one or two: a hundred thousand scopes with all of them take 60 MiB more.
+func (s *scopeCol) class(prov int) *class {
+	if cl := s.classes[prov]; cl != nil {
+		return cl
+	}
+	return &noClass
+}
+
+// ownClass returns a class to change.
+func (s *scopeCol) ownClass(prov store.Provenance) *class {
+	if s.classes[prov] == nil {
+		s.classes[prov] = &class{}
+	}
+	return s.classes[prov]
+}
+
+// use returns what the scope holds of a kind, to change.
+func (s *scopeCol) use(kind int) *use {
+	if n := kind + 1 - len(s.uses); n > 0 {
+		s.uses = slices.Clip(append(s.uses, make([]use, n)...))
+	}
+	return &s.uses[kind]
 }
 
 // class is the live pages of one scope and provenance. Its counts let a question say how many pages
@@ -109,8 +136,8 @@ type class struct {
 	recent  sortedList // of n by current-as-of, without turns (their session lists them) and without what expired up to swept
 	expiry  sortedList // those of n that expire, by expiry
 	swept   int64      // microseconds; see sweep
-	retired int        // live pages of artefacts that another artefact supersedes
-	turns   int        // those of n that only their own session may see
+	retired int32      // live pages of artefacts that another artefact supersedes
+	turns   int32      // those of n that only their own session may see
 }
 
 // groupCol is a group: a conversation, a file, or the pages of one artefact.
@@ -436,7 +463,7 @@ func (c *catalogue) supersededBy(art uint64) string {
 func (c *catalogue) link(num uint64) {
 	p := c.page(num)
 	s := c.scopes[p.scope-1]
-	cl := &s.classes[p.prov]
+	cl := s.ownClass(p.prov)
 	c.livePages++
 	if p.retired = c.art(uint64(p.art)).retired(); p.retired {
 		cl.retired++
@@ -483,7 +510,7 @@ const (
 func (c *catalogue) unswept(chain []uint32, now int64) bool {
 	for _, n := range chain {
 		for prov := range c.scopes[n-1].classes {
-			cl := &c.scopes[n-1].classes[prov]
+			cl := c.scopes[n-1].class(prov)
 			if len(cl.expiry.chunks) == 0 {
 				continue
 			}
@@ -502,7 +529,10 @@ func (c *catalogue) unswept(chain []uint32, now int64) bool {
 func (c *catalogue) sweep(chain []uint32, now int64) {
 	for _, n := range chain {
 		for prov := range c.scopes[n-1].classes {
-			cl := &c.scopes[n-1].classes[prov]
+			cl := c.scopes[n-1].classes[prov]
+			if cl == nil {
+				continue
+			}
 			from, to := cl.swept, now-sweepAfter
 			cl.swept = to
 			cl.expiry.between(min(from, to), max(from, to), func(num uint64) {
@@ -526,7 +556,7 @@ func (c *catalogue) countTurn(num uint64, p *pageCol, cl *class, d int) {
 	if !c.ownTurn(p) {
 		return
 	}
-	cl.turns += d
+	cl.turns += int32(d)
 	if g.recent == nil {
 		g.recent = new([provenances]sortedList)
 	}
@@ -552,7 +582,7 @@ func (c *catalogue) ownTurn(p *pageCol) bool {
 func (c *catalogue) unlink(num uint64) {
 	p := c.page(num)
 	s := c.scopes[p.scope-1]
-	cl := &s.classes[p.prov]
+	cl := s.ownClass(p.prov)
 	c.livePages--
 	if p.retired {
 		p.retired = false
@@ -601,7 +631,7 @@ func (c *catalogue) account(p *pageCol, n int) {
 	if p.art == 0 || p.gone() || p.scope == 0 {
 		return
 	}
-	u := &c.scopes[p.scope-1].uses[min(int(p.kind), len(store.KindNames)-1)]
+	u := c.scopes[p.scope-1].use(min(int(p.kind), len(store.KindNames)-1))
 	u.pages += n
 	u.bytes += int64(n) * int64(p.bytes)
 }

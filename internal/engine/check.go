@@ -377,7 +377,7 @@ func (c *invariantWalk) catalogue() error {
 	}
 	for i := range min(len(a.scopes), len(b.scopes)) {
 		x, y := a.scopes[i], b.scopes[i]
-		if x != nil && y != nil && x.uses != y.uses { // nil: gc dropped its name, and its row goes with the next checkpoint
+		if x != nil && y != nil && !sameUses(x.uses, y.uses) { // nil: gc dropped its name, and its row goes with the next checkpoint
 			c.bad("I7", "catalogue", "what scope %s holds differs from the file: %v, %v", x.name, x.uses, y.uses)
 		}
 	}
@@ -572,4 +572,21 @@ func each(tx Reader, t Table, fn func(k, v []byte) error) error {
 		}
 	}
 	return nil
+}
+
+// sameUses compares what two scopes hold. Kinds that one of them left out have nothing in the other.
+func sameUses(a, b []use) bool {
+	for i := range max(len(a), len(b)) {
+		var x, y use
+		if i < len(a) {
+			x = a[i]
+		}
+		if i < len(b) {
+			y = b[i]
+		}
+		if x != y {
+			return false
+		}
+	}
+	return true
 }

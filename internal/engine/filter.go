@@ -394,7 +394,7 @@ func (v *corpus) recent(at, prov int) *sortedList {
 	if w := v.narrow; w != nil && len(w.lists) > 0 {
 		return &w.lists[at*provenances+prov]
 	}
-	return &v.c.scopes[v.chain[at]-1].classes[prov].recent
+	return &v.c.scopes[v.chain[at]-1].class(prov).recent
 }
 
 // narrowed sets up the filter of a question. The caller holds cat.mu for reading.
@@ -437,7 +437,7 @@ func (v *corpus) filteredOut() (n int) {
 		for i, s := range v.chain {
 			for prov := range c.scopes[s-1].classes {
 				if !slices.Contains(v.chain[:i], s) {
-					n += c.scopes[s-1].classes[prov].n
+					n += c.scopes[s-1].class(prov).n
 				}
 			}
 		}
@@ -549,14 +549,14 @@ func (c *catalogue) count(chain []uint32, q *store.CandidateQuery, session uint6
 	var expired, floor, retired, turns int
 	for _, n := range chain {
 		for prov := range c.scopes[n-1].classes {
-			cl := &c.scopes[n-1].classes[prov]
+			cl := c.scopes[n-1].class(prov)
 			dead := cl.expiry.upTo(now)
 			expired += dead
-			retired += cl.retired
+			retired += int(cl.retired)
 			if store.Provenance(prov) < q.Floor {
 				floor += cl.n - dead
 			} else {
-				turns += cl.turns
+				turns += int(cl.turns)
 			}
 		}
 		for _, num := range c.scopes[n-1].unconditional {

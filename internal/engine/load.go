@@ -512,10 +512,10 @@ type imageDecoder struct {
 	buf codec.ColumnBuffer
 }
 
-// length reads how many numbers follow. A block of numbers takes at least 9 bytes.
+// length reads how many numbers follow. A block of numbers takes at least 9 bytes, and one of a few at least one.
 func (d *imageDecoder) length() int {
 	n := d.Uvarint()
-	if n > uint64(len(d.B)/9+1)*codec.ColumnRows {
+	if n > uint64(len(d.B)/9+1)*codec.ColumnRows || n < fewNumbers && n > uint64(len(d.B)) {
 		d.Fail()
 		return 0
 	}
@@ -548,8 +548,20 @@ func (d *imageDecoder) small() (out []uint32) {
 	return out
 }
 
-// read reads n numbers in blocks and calls set with each block and the place of its first number.
+// read reads n numbers in blocks and calls set with each block and the place of its first number. A few are one block.
 func (d *imageDecoder) read(n int, set func(from int, v []uint64)) {
+	if n < fewNumbers {
+		var few [fewNumbers]uint64
+		last := uint64(0)
+		for i := range n {
+			last += uint64(d.Varint())
+			few[i] = last
+		}
+		if d.Err == nil && n > 0 {
+			set(0, few[:n])
+		}
+		return
+	}
 	rest, ok := d.buf.ReadColumn(d.B, n, set)
 	if !ok {
 		d.Fail()
@@ -590,14 +602,26 @@ func (d *imageDecoder) scope() *scopeCol {
 	if s.name == "" {
 		return nil
 	}
+	there := d.U8()
+	if there>>provenances != 0 {
+		d.Fail()
+	}
 	for i := range s.classes {
-		cl := &s.classes[i]
-		cl.n, cl.retired, cl.turns, cl.swept = int(d.Uvarint()), int(d.Uvarint()), int(d.Uvarint()), d.Varint()
+		if there>>i&1 == 0 {
+			continue
+		}
+		cl := s.ownClass(store.Provenance(i))
+		cl.n, cl.retired, cl.turns, cl.swept = int(d.Uvarint()), int32(d.Uvarint()), int32(d.Uvarint()), d.Varint()
 		d.sorted(&cl.recent, pageAsOf)
 		d.sorted(&cl.expiry, pageExpires)
 	}
 	s.unconditional, s.arts, s.sourced = d.nums(), int(d.Uvarint()), d.Uvarint()
 	s.byID.done, s.byID.arts = int(d.Uvarint()), d.small()
+	if n := d.Uvarint(); n > uint64(len(store.KindNames)) {
+		d.Fail()
+	} else if n > 0 {
+		s.uses = make([]use, n)
+	}
 	for i := range s.uses {
 		s.uses[i] = use{int(d.Uvarint()), d.Varint()}
 	}

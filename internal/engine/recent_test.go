@@ -63,7 +63,7 @@ func TestRecentTail(t *testing.T) {
 		}
 		for i := range m.cat.scopes {
 			for j := range m.cat.scopes[i].classes {
-				if m.cat.scopes[i].classes[j].swept != 0 {
+				if m.cat.scopes[i].class(j).swept != 0 {
 					swept++
 				}
 			}

@@ -238,10 +238,22 @@ func (c *catalogue) lists(f *facts) []byte {
 // imageEncoder writes the lists of a snapshot.
 type imageEncoder struct{ codec.Encoder }
 
-// numbers writes a count and that many numbers in blocks.
+// fewNumbers is the length from which a list is written in blocks. A block has up to 17 bytes beside its numbers, and
+// there are many short lists: those of small scopes.
+const fewNumbers = 32
+
+// numbers writes a count and that many numbers: in blocks, or if they are few as differences.
 func (e *imageEncoder) numbers(n int, at func(i int) uint64) {
 	e.Count(n)
-	e.B = codec.AppendColumn(e.B, n, at)
+	if n >= fewNumbers {
+		e.B = codec.AppendColumn(e.B, n, at)
+		return
+	}
+	last := uint64(0)
+	for i := range n {
+		e.Varint(int64(at(i) - last))
+		last = at(i)
+	}
 }
 
 // nums writes a list of page numbers.
@@ -266,11 +278,20 @@ func (e *imageEncoder) scope(s *scopeCol) {
 		return
 	}
 	e.Str(s.name)
-	for i := range s.classes {
-		cl := &s.classes[i]
+	there := uint8(0)
+	for i, cl := range s.classes {
+		if cl != nil {
+			there |= 1 << i
+		}
+	}
+	e.U8(there)
+	for _, cl := range s.classes {
+		if cl == nil {
+			continue
+		}
 		e.Count(cl.n)
-		e.Count(cl.retired)
-		e.Count(cl.turns)
+		e.Count(int(cl.retired))
+		e.Count(int(cl.turns))
 		e.Varint(cl.swept)
 		e.sorted(&cl.recent)
 		e.sorted(&cl.expiry)
@@ -281,6 +302,7 @@ func (e *imageEncoder) scope(s *scopeCol) {
 	arts := s.byID.all()
 	e.Count(s.byID.done)
 	e.small(arts)
+	e.Count(len(s.uses))
 	for _, u := range s.uses {
 		e.Count(u.pages)
 		e.Varint(u.bytes)
