@@ -68,6 +68,7 @@ var importMap = map[string]string{
 	"embed/static":     "",
 	"bench":            "",
 	"bench/fleet":      ". internal/dbtest",
+	"bench/many":       ". internal/dbtest",
 	"bench/evidence":   ". embed embed/static internal/prose manifest store token/bpe",
 
 	"storetest":       "internal/lexical internal/triage manifest store internal/archive internal/format",

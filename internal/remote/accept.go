@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"os"
 	"sync"
 	"time"
 )
@@ -25,18 +26,73 @@ var errServerClosed = errors.New("the server is closed")
 
 // run accepts connections until close.
 func (a *acceptor) run(l net.Listener) error {
-	a.mu.Lock()
-	if a.closed {
-		a.mu.Unlock()
-		_ = l.Close()
+	if !a.take(l) {
 		return errServerClosed
+	}
+	return a.accept(l, 0)
+}
+
+// attend is run in the background. Where the listener can be watched, no goroutine waits at it while nobody connects.
+func (a *acceptor) attend(l net.Listener) {
+	if a.take(l) {
+		a.await(l)
+	}
+}
+
+// watched is a listener that tells when somebody connects; see listener.wait.
+type watched interface {
+	wait(ring func()) bool
+	SetDeadline(time.Time) error
+}
+
+// await accepts connections from the next one on.
+func (a *acceptor) await(l net.Listener) {
+	if w, ok := l.(watched); ok && w.wait(func() { a.attended(l, linger) }) {
+		return
+	}
+	a.attended(l, 0)
+}
+
+// linger is how long a goroutine goes on accepting when nobody connects: clients open their connections one after the other.
+const linger = time.Second
+
+// attended starts the goroutine that accepts connections.
+func (a *acceptor) attended(l net.Listener, patience time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		return
+	}
+	a.running.Go(func() {
+		if errors.Is(a.accept(l, patience), os.ErrDeadlineExceeded) {
+			a.await(l)
+		}
+	})
+}
+
+// take makes the listener one that close closes; false: that was called already.
+func (a *acceptor) take(l net.Listener) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		_ = l.Close()
+		return false
 	}
 	if a.listeners == nil {
 		a.listeners, a.conns = map[net.Listener]bool{}, map[net.Conn]bool{}
 	}
 	a.listeners[l] = true
-	a.mu.Unlock()
+	return true
+}
+
+// accept accepts connections until close, or until nobody has connected for the time patience; 0: until close.
+func (a *acceptor) accept(l net.Listener, patience time.Duration) error {
 	for pause := time.Duration(0); ; {
+		if patience > 0 {
+			if err := l.(watched).SetDeadline(time.Now().Add(patience)); err != nil {
+				return err
+			}
+		}
 		c, err := l.Accept()
 		if err == nil {
 			pause = 0
@@ -50,7 +106,7 @@ func (a *acceptor) run(l net.Listener) error {
 			return errServerClosed
 		}
 		var slow interface{ Temporary() bool } // out of file descriptors, say
-		if !errors.As(err, &slow) || !slow.Temporary() {
+		if errors.Is(err, os.ErrDeadlineExceeded) || !errors.As(err, &slow) || !slow.Temporary() {
 			return err
 		}
 		pause = min(max(2*pause, 5*time.Millisecond), time.Second)

@@ -19,7 +19,6 @@ type Host struct {
 	lock   *filestore.Lock
 	server *Server
 	socket net.Listener
-	serves sync.WaitGroup
 	once   sync.Once
 	settle time.Time // gc waits until then, for clients of an owner before that have holds
 }
@@ -60,7 +59,7 @@ func host(o Options, settle time.Duration) (st *Host, err error) {
 	if h.socket, err = bind(files.Path); err != nil {
 		return nil, err
 	}
-	h.serves.Go(func() { _ = h.server.Serve(h.socket) }) // it ends when the socket is closed, and is asked nothing else
+	h.server.door.attend(h.socket) // until the socket is closed
 	if err := lock.Serve(h.socket.Addr().String()); err != nil {
 		return nil, err
 	}
@@ -115,6 +114,5 @@ func (h *Host) leave() (err error) {
 	if h.server != nil {
 		err = errors.Join(err, h.server.Close()) // clients that do nothing notice now
 	}
-	h.serves.Wait()
 	return err
 }

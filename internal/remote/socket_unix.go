@@ -100,7 +100,7 @@ func listen(path string, peer func(net.Conn) (peerID, error)) (net.Listener, err
 		_ = l.Close()
 		return nil, fmt.Errorf("ctxpage: socket: %w", err)
 	}
-	return &listener{l.(*net.UnixListener), path, made, peer}, nil
+	return &listener{UnixListener: l.(*net.UnixListener), path: path, made: made, peer: peer}, nil
 }
 
 // listener accepts connections of this user only. A permission of 0600 is not enough on its own:
@@ -110,11 +110,13 @@ type listener struct {
 	path string
 	made fs.FileInfo
 	peer func(net.Conn) (peerID, error)
+	rope rope
 }
 
 // Close removes the socket. One that another process has made at the path since then stays: the
 // files may have been replaced by another database, which has an owner of its own.
 func (l *listener) Close() error {
+	l.unwatch()
 	if now, err := os.Lstat(l.path); err == nil && !os.SameFile(l.made, now) {
 		l.SetUnlinkOnClose(false)
 	}
