@@ -72,6 +72,8 @@ func (s *Scope) mayDraft(ctx context.Context, a *Artefact, claimed store.Provena
 // mayClaim refuses drafts of a gated handle that claim what a model must not decide. The defaults of the kind are set.
 func (s *Scope) mayClaim(a *Artefact, claimed store.Provenance) error {
 	scheme, _, _ := strings.Cut(a.Source, ":")
+	kind := Artefact{Kind: a.Kind}
+	kind.KindDefaults()
 	switch {
 	case !s.gated:
 		return nil
@@ -83,7 +85,7 @@ func (s *Scope) mayClaim(a *Artefact, claimed store.Provenance) error {
 		return fmt.Errorf("%w, %w: %s: a draft is worth validated at most, once the gate lets it pass", store.ErrGated, store.ErrProvenance, a.ID)
 	case a.Pinned:
 		return gatedError(a.ID+": pinned", "the host pins")
-	case a.Priority > store.DefaultPriority(a.Kind):
+	case a.Priority > kind.Priority:
 		return gatedError(a.ID+": a priority above that of kind "+a.Kind.String(), "leave it out, or let the host put it")
 	case a.Source != "" && scheme != "page":
 		return gatedError(a.ID+": source "+scheme+":", "what a source says later passes no gate: let the host put it, or give its text")

@@ -4,8 +4,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-
-	"github.com/ctxpage/ctxpage/internal/directivetext"
 )
 
 // Scoped is the own state of a scope.
@@ -51,17 +49,6 @@ func Join(levels ...Scoped) Effective {
 		e.Policies = append(e.Policies, joined[item])
 	}
 	return e
-}
-
-// Policy returns the effective policy of an item and the scope that set it. It normalises the item first.
-func (e Effective) Policy(item string) (ScopedPolicy, bool) {
-	i, ok := slices.BinarySearchFunc(e.Policies, directivetext.Item(item), func(p ScopedPolicy, key string) int {
-		return strings.Compare(p.Item, key)
-	})
-	if !ok {
-		return ScopedPolicy{}, false
-	}
-	return e.Policies[i], true
 }
 
 // Text is the state as lines for a model: the premises, outermost first, then the policies; "" for an empty state. It

@@ -1,6 +1,7 @@
 package directive_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -32,11 +33,6 @@ func TestJoin(t *testing.T) {
 		{Scope: "acme/support", Policy: directive.Policy{Item: "vendor x", Polarity: directive.Prohibit}},
 		{Scope: "acme/support", Policy: directive.Policy{Item: "vim", Polarity: directive.Use}},
 	}, e.Policies)
-	p, ok := e.Policy("The Peanuts")
-	require.True(t, ok)
-	require.Equal(t, "acme", p.Scope)
-	_, ok = e.Policy("soap")
-	require.False(t, ok)
 	require.Equal(t, `premise: We sell shoes.
 premise: Answer in French.
 premise: The customer is a nurse.
@@ -141,10 +137,10 @@ func TestNoStepBelowLiftsAProhibitionAbove(t *testing.T) {
 		}
 		e := directive.Join(append(above, directive.Scoped{Scope: "a/b/c", State: s.State})...)
 		for _, p := range before.Policies {
-			now, ok := e.Policy(p.Item)
-			require.True(t, ok)
+			i := slices.IndexFunc(e.Policies, func(now directive.ScopedPolicy) bool { return now.Item == p.Item })
+			require.GreaterOrEqual(t, i, 0)
 			if p.Polarity == directive.Prohibit {
-				require.Equal(t, p, now)
+				require.Equal(t, p, e.Policies[i])
 			}
 		}
 	})

@@ -40,8 +40,7 @@ type Stored struct {
 	Policy
 }
 
-// Empty reports whether a policy has no values.
-func (p *Policy) Empty() bool {
+func (p *Policy) empty() bool {
 	return len(p.Kinds) == 0 && p.Sessions == 0 && p.Held == 0 && p.Decided == 0 && p.Directives == 0 && p.Versions == 0 && p.Prune == 0 && p.KeepVersions == 0
 }
 

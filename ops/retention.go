@@ -56,7 +56,7 @@ func (k *Retention) Change(ctx context.Context, scope, by string, change func(wa
 		if err == nil {
 			err = p.Check()
 		}
-		if err != nil || p.Empty() {
+		if err != nil || p.empty() {
 			return nil, err
 		}
 		return Stored{Scope: scope, By: by, At: k.Now().UTC(), Policy: p}, nil

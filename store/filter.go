@@ -259,7 +259,7 @@ func (f *Filter) Mismatch(h *Head) string {
 	for i := range f.Meta {
 		c := &f.Meta[i]
 		if v, ok := h.Meta[c.Key]; !c.Holds(v, ok) {
-			return "its metadata does not meet " + c.String()
+			return "its metadata does not meet " + strconv.Quote(c.Key) + " " + string(c.Op) + " " + strconv.Quote(c.Value)
 		}
 	}
 	return ""
@@ -287,9 +287,4 @@ func quoted(texts []string) string {
 		out[i] = strconv.Quote(t)
 	}
 	return strings.Join(out, ", ")
-}
-
-// String returns the condition in readable form.
-func (c *Condition) String() string {
-	return strconv.Quote(c.Key) + " " + string(c.Op) + " " + strconv.Quote(c.Value)
 }

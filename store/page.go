@@ -216,7 +216,7 @@ func (a *Artefact) KindDefaults() {
 		a.Provenance = defaultProvenance(a.Kind, a.Role)
 	}
 	if a.Priority == PriorityAuto {
-		a.Priority = DefaultPriority(a.Kind)
+		a.Priority = defaultPriority(a.Kind)
 	}
 }
 
@@ -242,8 +242,8 @@ func defaultProvenance(k Kind, role string) Provenance {
 	return Validated
 }
 
-// DefaultPriority is the priority of an artefact whose writer gave none.
-func DefaultPriority(k Kind) Priority {
+// defaultPriority is the priority of an artefact whose writer gave none.
+func defaultPriority(k Kind) Priority {
 	switch k {
 	case KindSystem:
 		return PriorityCritical

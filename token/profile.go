@@ -11,7 +11,6 @@ const (
 	factorMistral  = 130
 	factorDeepSeek = 120
 	factorQwen     = 120
-	factorUnknown  = 140
 )
 
 // The encodings that package token/bpe counts exactly.
@@ -44,8 +43,7 @@ func (p Profile) Counter(find func(encoding string) (Counter, bool)) Counter {
 type Profiles []Profile
 
 // Find returns the profile whose Model is the name or the longest start of it that ends at a separator (one of
-// "-.:@_"). What stands before a slash names a provider and is ignored, as is case. An unknown model is not found:
-// Unknown is a cautious stand-in.
+// "-.:@_"). What stands before a slash names a provider and is ignored, as is case. An unknown model is not found.
 func (ps Profiles) Find(model string) (Profile, bool) {
 	name := strings.ToLower(model[strings.LastIndexByte(model, '/')+1:])
 	best, found := Profile{}, false
@@ -60,11 +58,6 @@ func (ps Profiles) Find(model string) (Profile, bool) {
 func startsName(name, start string) bool {
 	rest, ok := strings.CutPrefix(name, start)
 	return ok && start != "" && (rest == "" || strings.IndexByte("-.:@_", rest[0]) >= 0)
-}
-
-// Unknown is the profile for a model nobody described.
-func Unknown(model string) Profile {
-	return Profile{Model: model, Window: 8192, Output: 2048, Encoding: O200k, Percent: factorUnknown}
 }
 
 // Builtin returns the models known when this version was made, with the limits their makers published. The list is the

@@ -338,7 +338,6 @@ func TestProfileCounter(t *testing.T) {
 	require.Equal(t, token.Exact, token.LabelOf(gpt.Counter(bpe.Find)))
 	require.Equal(t, "o200k_base*135%", claude.Counter(bpe.Find).Name())
 	require.Equal(t, "est/2*135%", claude.Counter(nil).Name())
-	require.Equal(t, "est/2*140%", token.Unknown("x").Counter(nil).Name())
 	require.Equal(t, "est/2-cl100k", gpt.Counter(nil).Name())
 }
 

@@ -253,7 +253,7 @@ func (r *request) resolve(otherwise string) (token.Counter, error) {
 	if r.Model != "" {
 		p, ok := token.Builtin().Find(r.Model)
 		if !ok {
-			p = token.Unknown(r.Model)
+			p = token.Profile{Model: r.Model, Window: 8192, Output: 2048, Encoding: token.O200k, Percent: 140} // cautious
 		}
 		counter = p.Counter(bpe.Find)
 		if r.Budget == 0 {

@@ -30,8 +30,8 @@ import (
 const (
 	// maxFile is the size of the largest file of a model, in bytes.
 	maxFile = 2 << 30
-	// MaxTokens limits the tokens of a text that are read. Later tokens do not count.
-	MaxTokens = 8192
+	// maxTokens limits the tokens of a text that are read. Later tokens do not count.
+	maxTokens = 8192
 )
 
 // ErrModel is matched by every error of a folder that holds no model that this package can use. The error names the file
@@ -184,7 +184,7 @@ func (m *Model) embed(text string) []float32 {
 		}
 		m.add(sum, row, weight)
 		n++
-		return n < MaxTokens
+		return n < maxTokens
 	})
 	return finish(sum, n, m.normalise)
 }
