@@ -238,7 +238,7 @@ func (a *archive) make(name string, kind byte, first uint64) (wal.File, error) {
 		f.Close()
 		return nil, fmt.Errorf("manifest: make %s: %w", name, err)
 	}
-	return f, nil
+	return &resting{fs: a.fs, path: a.path(name), f: f}, nil
 }
 
 // writeMark replaces the mark. From then on everything written before counts.
@@ -314,7 +314,10 @@ func (a *archive) openFile(name string, kind byte, first uint64, create bool) (w
 		f.Close()
 		return nil, err
 	}
-	return f, err
+	if a.readOnly {
+		return f, err
+	}
+	return &resting{fs: a.fs, path: a.path(name), f: f}, err
 }
 
 // openSegments lists the segment files. A segment without a good header stays in the list, so that
@@ -560,15 +563,8 @@ func (a *archive) mendHeaders() error {
 // close closes the files. Views that still read them get an error of the system.
 func (a *archive) close() error {
 	var errs []error
-	for _, f := range [...]wal.File{a.index, a.hashes} {
-		if f != nil {
-			errs = append(errs, f.Close())
-		}
-	}
-	for _, s := range a.segs {
-		if s.file != nil {
-			errs = append(errs, s.file.Close())
-		}
+	for _, f := range a.files() {
+		errs = append(errs, f.Close())
 	}
 	return errors.Join(errs...)
 }

@@ -264,6 +264,9 @@ func (l *Log) Prune(ctx context.Context, p *manifest.Record) error {
 	if err == nil && !todo && v.arch.uncut { // the old files of an earlier call
 		_, err = v.arch.cut(v.archived)
 	}
+	if err == nil && todo {
+		err = v.arch.awake()
+	}
 	if err != nil || !todo {
 		return err
 	}

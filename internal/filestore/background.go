@@ -10,8 +10,8 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// worker does the background work: it syncs the leaves of reads, makes checkpoints and refreshes the
-// snapshot of the columns. It has no goroutine while the database is idle: the first record after a
+// worker does the background work: it syncs the leaves of reads, makes checkpoints, refreshes the
+// snapshot of the columns and closes the files of the audit until they are used again. It has no goroutine while the database is idle: the first record after a
 // run starts a timer (wake), whose goroutine ends with the run (work). The worker ends with Close, or
 // with the first failure.
 //
@@ -49,6 +49,9 @@ func (s *Store) work() {
 	defer w.mu.Unlock()
 	w.awake.Store(false)
 	next, ok := s.workOnce()
+	if next != syncEvery {
+		s.eng.Leaves.Rest(s.wake)
+	}
 	if !ok || next == 0 {
 		return
 	}
@@ -79,6 +82,7 @@ func (s *Store) workOnce() (next time.Duration, ok bool) {
 		s.opts.Logger.Error("the log cannot be synced; nothing is committed until the database is opened again", "path", s.opts.Path, "error", err)
 		return 0, false
 	}
+	s.free() // a program that only reads sees the disk fill up as well
 	if full := s.logFull(); time.Now().After(s.worker.retryAt) && (full || s.due()) {
 		if !s.workCheckpoint(full) {
 			return 0, false

@@ -1,0 +1,151 @@
+package archive
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/wal"
+	"github.com/stretchr/testify/require"
+)
+
+// countFS counts the files that are open.
+type countFS struct {
+	wal.FS
+	mu   sync.Mutex
+	open int
+}
+
+type countFile struct {
+	wal.File
+	fs *countFS
+}
+
+func (c *countFS) OpenFile(name string, flag int, perm os.FileMode) (wal.File, error) {
+	f, err := c.FS.OpenFile(name, flag, perm)
+	if err != nil {
+		return nil, err
+	}
+	c.add(1)
+	return countFile{f, c}, nil
+}
+
+func (c *countFS) add(n int) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.open += n
+	return c.open
+}
+
+func (f countFile) Close() error {
+	f.fs.add(-1)
+	return f.File.Close()
+}
+
+func (f countFile) Stat() (os.FileInfo, error) {
+	return f.File.(interface{ Stat() (os.FileInfo, error) }).Stat()
+}
+
+// TestRest: an archive at rest has no file open. Reads and archiving wake it and are told of; so are views that began before
+// a prune, whose files have lost their names by then. A file that was replaced during the rest is refused, not read. The
+// control is the same file in its place.
+func TestRest(t *testing.T) {
+	ctx, fsys, dir := context.Background(), &countFS{FS: wal.OS()}, filepath.Join(t.TempDir(), "m")
+	l, _, err := Open(ctx, dir, fsys, Options{DB: "d", SegmentSize: 1 << 10})
+	require.NoError(t, err)
+	woken := 0
+	rest := func() {
+		l.Rest(func() { woken++ })
+		require.Zero(t, fsys.add(0))
+	}
+	leaf := func(i uint64) *manifest.Record {
+		r := sampleRecord(i)
+		r.Index = i
+		return r
+	}
+	add := func(from, to uint64) {
+		for i := from; i < to; i++ {
+			body, err := Encode(leaf(i))
+			require.NoError(t, err)
+			require.NoError(t, l.Add(i, body))
+		}
+		require.NoError(t, l.Archive(ctx, to))
+	}
+	add(0, 20)
+	rest()
+	add(20, 40)
+	require.Positive(t, woken)
+	rest()
+	for i := range uint64(40) {
+		r, err := l.Leaf(i)
+		require.NoError(t, err)
+		require.Equal(t, testTrace(i), r.Trace)
+		rest()
+	}
+	rep, err := l.Verify(ctx, nil, nil)
+	require.NoError(t, err)
+	require.Zero(t, rep.Found)
+
+	var wg sync.WaitGroup // rests come at any moment of a read
+	for g := range 4 {
+		wg.Go(func() {
+			for i := range uint64(200) {
+				if g == 0 {
+					l.Rest(func() {})
+				} else if _, err := l.Leaf(i % 40); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+
+	rest()
+	name := filepath.Join(dir, indexFile(0))
+	b, err := os.ReadFile(name)
+	require.NoError(t, err)
+	require.NoError(t, os.Rename(name, name+".away"))
+	require.NoError(t, os.WriteFile(name, b, 0o600))
+	_, err = l.Leaf(3)
+	require.ErrorIs(t, err, errReplaced)
+	require.NoError(t, os.Rename(name+".away", name))
+	_, err = l.Leaf(3)
+	require.NoError(t, err, "the control")
+	rest()
+	require.NoError(t, l.Close())
+	_, err = l.Leaf(3)
+	require.ErrorIs(t, err, ErrClosed)
+	require.Zero(t, fsys.add(0))
+}
+
+// TestRestAndPrune: a view that began before a prune goes on with the old files, though they rested and have lost their names.
+func TestRestAndPrune(t *testing.T) {
+	ctx, dir := context.Background(), filepath.Join(t.TempDir(), "m")
+	l, _, err := Open(ctx, dir, nil, Options{DB: "d", SegmentSize: 1500})
+	require.NoError(t, err)
+	for i := range uint64(60) {
+		r := sampleRecord(i)
+		r.Index = i
+		body, err := Encode(r)
+		require.NoError(t, err)
+		require.NoError(t, l.Add(i, body))
+	}
+	require.NoError(t, l.Archive(ctx, 60))
+	before, err := l.view()
+	require.NoError(t, err)
+	p := planned(t, l, 5, 30)
+	l.Rest(func() {})
+	require.NoError(t, l.Prune(ctx, p))
+	for range 2 {
+		old, err := before.leaf(5)
+		require.NoError(t, err)
+		require.Equal(t, "acme:page-5@1", old.Writes[0].Ref)
+		l.Rest(func() {})
+	}
+	_, err = l.Body(5)
+	require.ErrorIs(t, err, manifest.ErrPruned)
+	require.NoError(t, l.Close())
+}
