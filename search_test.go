@@ -264,11 +264,13 @@ func TestFilterInvalid(t *testing.T) {
 // manyFiles writes so many files and puts each of them as an artefact.
 func manyFiles(t testing.TB, s *Scope, dir string, n int) {
 	t.Helper()
+	file := func(i int) string { return filepath.Join(dir, fmt.Sprintf("doc-%03d.md", i)) }
+	for i := range n { // all of them first: a Put waits until nobody seems to be writing its file
+		writeFile(t, file(i), "# Part "+fmt.Sprint(i)+"\n\n"+words(i, 120)+"\n")
+	}
 	require.NoError(t, s.Update(ctx, func(tx *Txn) error {
 		for i := range n {
-			path := filepath.Join(dir, fmt.Sprintf("doc-%03d.md", i))
-			writeFile(t, path, "# Part "+fmt.Sprint(i)+"\n\n"+words(i, 120)+"\n")
-			if err := tx.Put(ctx, Artefact{ID: fmt.Sprintf("doc-%03d", i), Kind: store.KindChunk, Source: "file:" + path, Group: fmt.Sprint(i)}); err != nil {
+			if err := tx.Put(ctx, Artefact{ID: fmt.Sprintf("doc-%03d", i), Kind: store.KindChunk, Source: "file:" + file(i), Group: fmt.Sprint(i)}); err != nil {
 				return err
 			}
 		}
@@ -381,10 +383,12 @@ func TestVanishedFiles(t *testing.T) {
 	db := open(t, opts)
 	s := db.Scope("acme")
 	put(t, s, Artefact{ID: "here", Text: "a zebra crossing of our own"})
+	for i := range 120 {
+		writeFile(t, filepath.Join(dir, fmt.Sprint(i)), "zebra zebra crossing")
+	}
 	require.NoError(t, s.Update(ctx, func(tx *Txn) error {
 		for i := range 120 {
 			path := filepath.Join(dir, fmt.Sprint(i))
-			writeFile(t, path, "zebra zebra crossing")
 			if err := tx.Put(ctx, Artefact{ID: fmt.Sprint("gone-", i), Source: "file:" + path, Group: fmt.Sprint(i)}); err != nil {
 				return err
 			}
