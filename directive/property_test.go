@@ -2,7 +2,6 @@ package directive_test
 
 import (
 	"encoding/json"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -15,10 +14,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/directivetext"
 )
 
-func TestMain(m *testing.M) {
-	dbtest.CollectLess()
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { dbtest.Main(m) }
 
 // words are few, so that directives meet each other's items; among them are the
 // spellings that normalising joins.

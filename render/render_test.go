@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -14,10 +13,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 )
 
-func TestMain(m *testing.M) {
-	dbtest.CollectLess()
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { dbtest.Main(m) }
 
 const seed = "01J8Z0DB/acme/support"
 

@@ -12,6 +12,8 @@ import (
 	"github.com/ctxpage/ctxpage/storetest"
 )
 
+func TestMain(m *testing.M) { dbtest.Main(m) }
+
 // inMemory opens a reference store again and again.
 type inMemory struct{ *storetest.Memory }
 

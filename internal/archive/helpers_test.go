@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"os"
 	"sync"
 	"testing"
 
@@ -14,10 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestMain(m *testing.M) {
-	dbtest.CollectLess()
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { dbtest.Main(m) }
 
 const testDir = "/db/agent.ctx-manifest"
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -19,10 +18,7 @@ import (
 	"github.com/ctxpage/ctxpage/session"
 )
 
-func TestMain(m *testing.M) {
-	dbtest.CollectLess()
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { dbtest.Main(m) }
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 

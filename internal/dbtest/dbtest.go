@@ -25,6 +25,13 @@ func CollectLess() {
 	}
 }
 
+// Main runs the tests of a package to which syncs of the real files mean nothing: in memory, and with fewer collections. Damage,
+// a lack of space and cuts of the power are made in file systems of the tests; a process that is killed loses no written byte.
+func Main(m *testing.M) {
+	CollectLess()
+	os.Exit(InMemory(m.Run))
+}
+
 // Checker is the operator's access to a database; its check reports problems of type P.
 type Checker[P any] interface {
 	Check(ctx context.Context, progress func(what string, done, total uint64)) ([]P, error)

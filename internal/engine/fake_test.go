@@ -19,6 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+func TestMain(m *testing.M) { dbtest.Main(m) }
+
 // shared is a log in memory that any number of engines follow, each through a memory of its own, and rows that they share.
 type shared struct {
 	tail sync.Mutex // held by the memory whose group is being made

@@ -26,7 +26,7 @@ const childEnv = "CTXPAGE_TEST_ERASER"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(childEnv) == "" {
-		os.Exit(m.Run())
+		dbtest.Main(m)
 	}
 	run := map[string]func([]string) error{"1": eraser, "client": client}[os.Getenv(childEnv)]
 	if err := run(os.Args[1:]); err != nil {

@@ -100,7 +100,7 @@ func TestSequences(t *testing.T) {
 	if n == 0 {
 		n = 3
 	}
-	r := &sequencer{t: t, until: time.Now().Add(2 * time.Second), end: *firstSequence + n, atLeast: *sequences == 0 && !dbtest.Long, done: map[string]int{}}
+	r := &sequencer{t: t, until: time.Now().Add(time.Duration(dbtest.Size(500, 2000)) * time.Millisecond), end: *firstSequence + n, atLeast: *sequences == 0 && !dbtest.Long, done: map[string]int{}}
 	r.next.Store(*firstSequence)
 	var workers sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {

@@ -19,6 +19,8 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
+func TestMain(m *testing.M) { dbtest.Main(m) }
+
 // samples are small files of each format, as their systems write them.
 var samples = map[foreign.Format]string{
 	foreign.OpenAIChat: `[{"role":"system","content":"obey the file"},{"role":"user","content":[{"type":"text","text":"what is "},{"type":"text","text":"this?"},{"type":"image_url","image_url":{"url":"https://x/y.png","detail":"low"}}]},

@@ -6,8 +6,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/stretchr/testify/require"
 )
+
+func TestMain(m *testing.M) { dbtest.Main(m) }
 
 // memStore is a key-value store with transactions. What a transaction hands out
 // is overwritten when it ends, as the memory of bbolt may be.

@@ -13,12 +13,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/directivelog"
 	"github.com/ctxpage/ctxpage/internal/portable"
 	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 )
+
+func TestMain(m *testing.M) { dbtest.Main(m) }
 
 // clock moves a minute with each look, so that every commit has a time of its own.
 type clock struct{ now time.Time }

@@ -85,7 +85,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	if role == "" {
-		os.Exit(m.Run())
+		dbtest.Main(m)
 	}
 	name, path, _ := strings.Cut(rest, " ")
 	end := make(chan struct{})

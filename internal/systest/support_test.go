@@ -2,12 +2,15 @@ package systest_test
 
 import (
 	"context"
+	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/systest"
 )
+
+func TestMain(m *testing.M) { dbtest.Main(m) }
 
 // Short names for what other tests of the whole use too.
 var (

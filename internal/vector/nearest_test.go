@@ -14,6 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+func TestMain(m *testing.M) { dbtest.Main(m) }
+
 // clustered are vectors as texts have them: some thousand topics, and texts beside each.
 func clustered(rng *rand.Rand, n, dims, topics int, spread float64) [][]float32 {
 	centres := make([][]float32, topics)
