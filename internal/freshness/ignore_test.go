@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/freshness"
 )
 
@@ -112,7 +113,7 @@ func TestIgnoreNested(t *testing.T) {
 // Random ignore files decide as git does.
 func TestIgnoreLikeGit(t *testing.T) {
 	t.Parallel()
-	root := t.TempDir()
+	root := filepath.Dir(dbtest.MemoryPath(t))
 	random := rand.New(rand.NewPCG(1, 2))
 	parts := []string{"a", "b", "a", "b", "/", "/", "*", "**", "?", "[ab]", "[!a]", "[^b]", "[a-b", "]", "\\", "\\*", " ", "!", "-", "[[:alpha:]]", "#"}
 	for i := range 400 {

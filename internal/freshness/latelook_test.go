@@ -13,6 +13,7 @@ import (
 // A look at a file that began late has not failed when the time of all looks is over: the file is probed by itself. Only
 // the first looks had all that time.
 func TestLateLookIsNoFailure(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "page")
 	require.NoError(t, os.WriteFile(path, []byte("text"), 0o600))
 	old := time.Now().Add(-time.Hour)

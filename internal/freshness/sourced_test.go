@@ -18,17 +18,16 @@ func TestSourcedScopesKeepTheRecent(t *testing.T) {
 		return n
 	}
 	c.put("hot", &sourcedScope{lsn: 7, list: make([]File, 100)})
+	most := make([]File, MaxListed)
 	for i := range 3 * maxSourced {
-		size := 0
+		scope := &sourcedScope{lsn: 1}
 		if i%50 == 0 {
-			size = MaxListed
+			scope.list = most
 		}
-		c.put(fmt.Sprint("scope", i%(2*maxSourced)), &sourcedScope{lsn: 1, list: make([]File, size)})
-		require.LessOrEqual(t, c.n, maxSourced)
-		if i%1000 == 0 {
-			require.Equal(t, entries(), c.n)
+		c.put(fmt.Sprint("scope", i%(2*maxSourced)), scope)
+		if c.n > maxSourced || c.get("hot").lsn != 7 || i%1000 == 0 && entries() != c.n {
+			t.Fatalf("after %d: %d of %d entries, and what was asked for last is %+v", i, c.n, maxSourced, c.get("hot").lsn)
 		}
-		require.EqualValues(t, 7, c.get("hot").lsn, "asked for last, forgotten after %d", i)
 	}
 	require.Zero(t, c.get("scope0").lsn, "forgotten")
 	for i := range 10 { // the same scope again takes its place and no other

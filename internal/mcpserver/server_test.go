@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
@@ -449,7 +450,7 @@ func TestPipedRequestsAreAnswered(t *testing.T) {
 		}
 		return answered
 	}
-	for i := range 100 {
+	for i := range dbtest.Size(25, 100) {
 		require.Equal(t, 3, slow(func(t mcp.Transport) mcp.Transport { return draining{t} }), "run %d", i)
 	}
 	lost := 0
