@@ -7,10 +7,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"go.etcd.io/bbolt"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/ops"
 )
 
 // BenchmarkSpace says what a page or a turn takes on the disk when the log is cut, and where: for each bucket of the
@@ -106,4 +108,46 @@ func space(tb testing.TB, path string, units float64) figures {
 		return err
 	}))
 	return out
+}
+
+// contextsAudited is how many contexts BenchmarkAudit asks for.
+const contextsAudited = 500
+
+// BenchmarkAudit says what a context of 50 pages leaves on the disk: its leaf, its hashes, its row and the text of its
+// question, with the log cut. Then 400 days pass, and a retention of a year takes its body and its question.
+func BenchmarkAudit(b *testing.B) {
+	once(b, func() figures {
+		path := fresh(b)
+		defer os.RemoveAll(filepath.Dir(path))
+		opts, day := tenantOptions, time.Unix(1_800_000_000, 0)
+		opts.Clock = func() time.Time { return day }
+		with := func(do func(db *ctxpage.DB)) float64 {
+			db := open(b, path, opts)
+			do(db)
+			must(b, closed(db))
+			return auditBytes(b, path)
+		}
+		before := with(func(db *ctxpage.DB) { fill(b, db.Scope("acme/bench"), 10_000, shortPage) })
+		pages, w := 0, newWords(9)
+		young := with(func(db *ctxpage.DB) {
+			for range contextsAudited {
+				a, err := db.Scope("acme/bench").Assemble(ctx, ctxpage.Query{Text: w.question(8), Budget: 6000, TopK: 50})
+				must(b, err)
+				pages += len(a.Blocks)
+			}
+		})
+		day = day.AddDate(0, 0, 400)
+		old := with(func(db *ctxpage.DB) {
+			must(b, db.Admin().Retention().Set(ctx, "", ops.Presets()["year"], "bench"))
+			_, err := db.Admin().Retention().Run(ctx, ops.RunOptions{By: "bench"})
+			must(b, err)
+		})
+		return figures{"blocks": float64(pages) / contextsAudited, "context-B": (young - before) / contextsAudited, "after-a-year-B": (old - before) / contextsAudited}
+	})
+}
+
+// auditBytes is the size of the archive and of the bucket of questions.
+func auditBytes(tb testing.TB, path string) float64 {
+	all := space(tb, path, 1)
+	return all["leaves-B"] + all["index-B"] + all["hashes-B"] + all["question-B"]
 }

@@ -12,12 +12,15 @@ import (
 // a checksum. A row therefore has the lists of neighbouring terms of a scope, in a block:
 //
 //	key      the key of the last term
-//	value    the count and postings of the last term alone, or
+//	value    from which page of the segment the lists count; then
+//	         the count and postings of the last term alone, or
 //	         0, how many terms stand before the last, each of these, and the last: count, postings
 //	term     16 × bytes in common with the term before (the first: 0) + bytes that follow, or 15 and how many more;
-//	         these; 2 × bytes of postings + 1 if there are several; the count then; postings
+//	         these; then a posting of one occurrence as it is, which is even, or
+//	         1 + 2 × (1 if there are several + 2 × bytes of postings); the count if there are several; postings
 //
-// A list has at least one posting, so the two forms are never confused.
+// A list has at least one posting, so the two forms are never confused. Lists count from the first page of their scope: most
+// words of a small scope are in one page, and its distance from the first page of a large segment took three bytes.
 //
 // A list is looked for in the first row from its key on. Where a block ends follows from the terms and lists of the
 // segment alone, so rows are the same however many steps write them: a step ends where a block does.
@@ -35,16 +38,17 @@ type block struct {
 	name  []byte // the last of those
 	some  bool   // there is a last list
 	key   []byte // its scope and term
+	from  uint64 // of its scope: distance from the segment's first page
 	df    uint64
 	body  []byte // its postings
 }
 
 // add takes the next list. The block before it, if that is complete, was written.
-func (b *block) add(key []byte, p *postings) {
+func (b *block) add(key []byte, from uint64, p *postings) {
 	if b.some {
 		b.nameLast()
 	}
-	b.some, b.key, b.df, b.body = true, append(b.key[:0], key...), p.df, append(b.body[:0], p.body...)
+	b.some, b.key, b.from, b.df, b.body = true, append(b.key[:0], key...), from, p.df, append(b.body[:0], p.body...)
 }
 
 // nameLast makes the last list one of those before the last.
@@ -57,11 +61,12 @@ func (b *block) nameLast() {
 		b.named = binary.AppendUvarint(b.named, uint64(len(rest)-15))
 	}
 	b.named = append(b.named, rest...)
-	if b.df == 1 {
-		b.named = binary.AppendUvarint(b.named, uint64(len(b.body))<<1)
-	} else {
-		b.named = binary.AppendUvarint(b.named, uint64(len(b.body))<<1|1)
+	switch {
+	case b.df > 1:
+		b.named = binary.AppendUvarint(b.named, uint64(len(b.body))<<2|3)
 		b.named = binary.AppendUvarint(b.named, b.df)
+	case b.body[0]&1 != 0: // a count of occurrences follows
+		b.named = binary.AppendUvarint(b.named, uint64(len(b.body))<<2|1)
 	}
 	b.named = append(b.named, b.body...)
 	b.name = append(b.name[:0], term...)
@@ -78,6 +83,7 @@ func (b *block) closes(key []byte, p *postings) bool {
 
 // appendTo appends the value of the row, without its checksum.
 func (b *block) appendTo(dst []byte) []byte {
+	dst = binary.AppendUvarint(dst, b.from)
 	if b.n > 0 {
 		dst = append(dst, 0)
 		dst = binary.AppendUvarint(dst, b.n)
@@ -87,7 +93,7 @@ func (b *block) appendTo(dst []byte) []byte {
 }
 
 // size is about the most that appendTo appends.
-func (b *block) size() int { return 3*binary.MaxVarintLen64 + len(b.named) + len(b.body) }
+func (b *block) size() int { return 4*binary.MaxVarintLen64 + len(b.named) + len(b.body) }
 
 // reset empties the block.
 func (b *block) reset() {
@@ -115,8 +121,11 @@ func (r *blockReader) begin(s segment, key, row []byte) error {
 		return corrupt(key, "key has %d bytes, want at least %d", len(key), termPrefix)
 	}
 	*r = blockReader{reader: reader{b: value}, last: key[termPrefix:], term: r.term[:0], list: list{segment: s}}
-	if len(value) > 0 && value[0] == 0 {
-		r.b = value[1:]
+	from := r.uvarint()
+	r.bad = r.bad || from > s.last-s.first
+	r.list.from = s.first + from
+	if len(r.b) > 0 && r.b[0] == 0 {
+		r.b = r.b[1:]
 		r.left = uint64(r.count())
 		r.bad = r.bad || r.left == 0
 	}
@@ -168,12 +177,17 @@ func (r *blockReader) name() (common uint64, rest []byte) {
 
 // postings reads the postings of a term before the last.
 func (r *blockReader) postings() bool {
+	r.list.df = 1
+	one := r.b
 	size := r.uvarint()
-	several := size&1 != 0
-	if r.list.df = 1; several {
+	if size&1 == 0 { // the posting itself
+		r.list.body = one[:len(one)-len(r.b)]
+		return !r.bad
+	}
+	if size>>1&1 != 0 {
 		r.list.df = r.uvarint()
 	}
-	if size >>= 1; size > uint64(len(r.b)) || r.list.df == 0 || r.list.df > size {
+	if size >>= 2; size > uint64(len(r.b)) || r.list.df == 0 || r.list.df > size {
 		r.bad = true
 		return false
 	}
@@ -383,7 +397,7 @@ func (w *walk) next() bool {
 	r := reader{b: w.rest}
 	common := r.uvarint()
 	w.term = append(w.term[:common], r.bytes()...)
-	w.list = list{segment: w.p.pages, df: r.uvarint()}
+	w.list = list{segment: w.p.pages, from: w.p.pages.first, df: r.uvarint()}
 	if w.list.df > 1 {
 		w.list.last = w.p.pages.first + r.uvarint()
 	}

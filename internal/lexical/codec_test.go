@@ -28,7 +28,7 @@ func encode(s segment, all []posting) list {
 	for _, e := range all {
 		p.add(e.num, e.tf)
 	}
-	return list{segment: s, df: p.df, body: p.body}
+	return list{segment: s, from: s.first, df: p.df, body: p.body}
 }
 
 func decode(l list) (all []posting, sound bool) {
@@ -58,16 +58,16 @@ func TestAppendedListsAreOneList(t *testing.T) {
 			p.add(e.num, e.tf)
 		}
 		require.True(t, p.append(encode(segment{id: 4, first: first, last: s.last}, all[at:])))
-		require.Equal(t, encode(s, all), list{segment: s, df: p.df, body: p.body})
+		require.Equal(t, encode(s, all), list{segment: s, from: s.first, df: p.df, body: p.body})
 	})
 }
 
 func FuzzPostings(f *testing.F) {
-	f.Add(uint64(1), uint64(200), []byte{2, 0, 6})
-	f.Add(uint64(1), uint64(200), []byte{2, 1, 5, 0x80, 1})
-	f.Add(uint64(7), uint64(7), []byte{1, 0})
-	f.Add(uint64(1), uint64(200), []byte{0, 2, 3, 'o', 'n', 'e', 2, 4, 1, 't', 5, 2, 6, 1, 1, 2})
-	f.Add(uint64(1), ^uint64(0), []byte{1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1, 2})
+	f.Add(uint64(1), uint64(200), []byte{0, 2, 0, 6})
+	f.Add(uint64(1), uint64(200), []byte{9, 2, 1, 5, 0x80, 1})
+	f.Add(uint64(7), uint64(7), []byte{0, 1, 0})
+	f.Add(uint64(1), uint64(200), []byte{3, 0, 2, 3, 'o', 'n', 'e', 4, 1, 't', 11, 2, 6, 1, 1, 2})
+	f.Add(uint64(1), ^uint64(0), []byte{0, 1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1, 2})
 	f.Fuzz(func(t *testing.T, first, last uint64, value []byte) {
 		if first == 0 || last < first {
 			return

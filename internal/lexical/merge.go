@@ -31,7 +31,8 @@ import (
 // step makes the next one.
 type merging struct {
 	segment segment
-	old     []segment // nil: it is made of parts
+	first   map[uint32]uint64 // the first page of each scope
+	old     []segment         // nil: it is made of parts
 	parts   []*packed
 	through uint64              // of parts: the number of their last page
 	gone    map[uint64]struct{} // pages that had been removed when it began; later ones stay in it, and are left out by readers
@@ -127,6 +128,7 @@ func (c *checkpoint) begin(m *merging, rows *docRows) (err error) {
 	if m.segment, err = rows.write(c.w); err != nil {
 		return err
 	}
+	m.first = rows.first
 	c.manifest.next++
 	c.manifest.dead = append(c.manifest.dead, m.segment.id)
 	return nil
@@ -140,7 +142,7 @@ func (c *checkpoint) goOn(m *merging, most atMost) error {
 		if w, ok := c.w.(Masked); ok && m.old == nil && w.Masks() {
 			mask = w
 		}
-		written, err := c.join(m.segment, m.sources(c.w), gone, most, mask)
+		written, err := c.join(m, m.sources(c.w), gone, most, mask)
 		if err != nil {
 			return err
 		}
@@ -242,7 +244,7 @@ type rowLists struct {
 // readList is a list that was read ahead, as places in the memory that all of a portion share.
 type readList struct {
 	key, body, end int // in data
-	df             uint64
+	from, df       uint64
 }
 
 const portionBytes = 32 << 10
@@ -260,7 +262,7 @@ func (r *rowLists) next(s *source) (bool, error) {
 	l := &r.read[r.at]
 	r.at++
 	s.key = r.data[l.key:l.body]
-	s.list = list{segment: r.segment, df: l.df, body: r.data[l.body:l.end]}
+	s.list = list{segment: r.segment, from: l.from, df: l.df, body: r.data[l.body:l.end]}
 	return true, nil
 }
 
@@ -297,7 +299,7 @@ func (r *rowLists) take(k, v []byte) error {
 		}
 		body := len(r.data)
 		r.data = append(r.data, r.row.list.body...)
-		r.read = append(r.read, readList{key, body, len(r.data), r.row.list.df})
+		r.read = append(r.read, readList{key, body, len(r.data), r.row.list.from, r.row.list.df})
 	}
 	return r.row.unsound(k)
 }
@@ -308,20 +310,22 @@ func (r *rowLists) take(k, v []byte) error {
 // own, because they come in the order of the words; nil: it is there already, or the word itself
 // is. The lists of one key come in the order of their pages, because sources are in that order and
 // the queue keeps it: each is appended behind its predecessor (postings.append).
-func (c *checkpoint) join(s segment, from []*source, gone *pageBits, most atMost, mask Masked) (written []byte, err error) {
+func (c *checkpoint) join(m *merging, from []*source, gone *pageBits, most atMost, mask Masked) (written []byte, err error) {
 	q, err := newQueue(from)
 	if err != nil {
 		return nil, err
 	}
 	var p postings
 	var key, masked []byte
+	s := m.segment
 	c.block.reset()
 	for n, size := 0, 0; len(q) > 0; n++ {
 		if !c.block.some && n > 0 && (n >= most.lists || size >= most.bytes) {
 			return key, nil
 		}
 		key = append(key[:0], q[0].key...)
-		p = postings{body: p.body[:0], last: s.first}
+		first := m.firstOf(binary.BigEndian.Uint32(key))
+		p = postings{body: p.body[:0], last: first}
 		for len(q) > 0 && bytes.Equal(q[0].key, key) {
 			if !p.take(q[0].source, gone) {
 				return nil, corrupt(slices.Concat(segmentKey(rowTerm, q[0].list.segment.id), key), "postings are damaged or outside the segment")
@@ -339,11 +343,19 @@ func (c *checkpoint) join(s segment, from []*source, gone *pageBits, most atMost
 			row = masked
 		}
 		size += len(p.body)
-		if err := c.put(s, row, &p, mask != nil); err != nil {
+		if err := c.put(s, row, first-s.first, &p, mask != nil); err != nil {
 			return nil, err
 		}
 	}
 	return nil, c.endBlock(s)
+}
+
+// firstOf returns the first page of a scope in the segment. A scope whose pages were all removed has no list there.
+func (m *merging) firstOf(scope uint32) uint64 {
+	if first, ok := m.first[scope]; ok {
+		return first
+	}
+	return m.segment.first
 }
 
 // take appends what is left of a source's list; it reports whether it was sound.
@@ -482,13 +494,13 @@ func (q *queue) advance() error {
 const valuesSize = 64 << 10
 
 // put adds the list of a scope and term to the block, and writes what is complete.
-func (c *checkpoint) put(s segment, key []byte, p *postings, alone bool) error {
+func (c *checkpoint) put(s segment, key []byte, from uint64, p *postings, alone bool) error {
 	if c.block.closes(key, p) {
 		if err := c.endBlock(s); err != nil {
 			return err
 		}
 	}
-	if c.block.add(key, p); alone || c.block.full() {
+	if c.block.add(key, from, p); alone || c.block.full() {
 		return c.endBlock(s)
 	}
 	return nil

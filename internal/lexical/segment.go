@@ -150,12 +150,20 @@ type docRows struct {
 	b        []byte
 	names    []byte // of the speakers, as they stand before the pages
 	speakers map[string]int
+	first    map[uint32]uint64 // of each scope
+	scope    uint32            // of the page before
 }
 
 // add puts a page into the row that grows, and begins another one when that has docsInRow.
 func (r *docRows) add(d docRow) {
 	if r.all.docs == 0 {
-		r.all.first = d.num
+		r.all.first, r.first = d.num, map[uint32]uint64{}
+	}
+	if r.all.docs == 0 || d.scope != r.scope { // neighbours are mostly of one scope
+		if _, ok := r.first[d.scope]; !ok {
+			r.first[d.scope] = d.num
+		}
+		r.scope = d.scope
 	}
 	if r.n == 0 {
 		r.rows = append(r.rows, [2][]byte{docsKey(r.id, d.num)})
@@ -329,7 +337,7 @@ const (
 	rowRemoved  = 'R'
 	rowDocs     = 'D'
 	rowTerm     = 'T'
-	rowVersion  = 1
+	rowVersion  = 2
 	sumSize     = 4
 	docsInRow   = 1024
 	scopeSize   = 4
@@ -436,7 +444,7 @@ func (r *reader) bytes() []byte {
 }
 
 // A posting list is its length, then for each posting the distance to the page
-// number before it (the first: to the first number of the segment) times two,
+// number before it (the first: to the first number of its scope in the segment) times two,
 // plus one when a count of occurrences follows; without it the count is 1.
 
 // postings builds a list.
@@ -464,6 +472,7 @@ func (p *postings) add(num uint64, tf uint32) {
 // list is a posting list in its encoded form: what a cursor reads.
 type list struct {
 	segment segment // or the part of the tail: number 0
+	from    uint64  // the number that the distance of the first posting counts from
 	df      uint64
 	body    []byte
 	last    uint64 // number of its last page, in a part of the tail that knows it; 0: reading the list tells
@@ -511,7 +520,7 @@ type cursor struct {
 
 // cursor walks the list from its first posting.
 func (l list) cursor() cursor {
-	return cursor{b: l.body, num: l.segment.first, distance: l.segment.last - l.segment.first, left: l.df, first: true}
+	return cursor{b: l.body, num: l.from, distance: l.segment.last - l.from, left: l.df, first: true}
 }
 
 // end reports whether the list was sound; it is asked when next gave nothing.
@@ -571,7 +580,7 @@ func (p *postings) append(l list) bool {
 		}
 	}
 	v, tf, rest := decodePosting(l.body)
-	p.add(l.segment.first+v>>1, tf)
+	p.add(l.from+v>>1, tf)
 	p.body = append(p.body, rest...)
 	p.df, p.last = p.df+l.df-1, last
 	return true
@@ -579,7 +588,7 @@ func (p *postings) append(l list) bool {
 
 // end reads a list for the number of its last page; false: it is not sound.
 func (l list) end() (num uint64, ok bool) {
-	num, distance := l.segment.first, l.segment.last-l.segment.first
+	num, distance := l.from, l.segment.last-l.from
 	b := l.body
 	for n := range l.df {
 		if len(b) == 0 {
