@@ -95,7 +95,7 @@ type scopeCol struct {
 	unconditional []uint64            // pinned and system pages: candidates for every question
 	arts          int
 	sourced       uint64 // the LSN of the last change of an artefact that has or had a source
-	byID          *idList
+	byID          idList
 
 	uses []use // of all stored page versions, by kind; kinds at the end that it never had are left out
 }
@@ -182,7 +182,7 @@ func (c *catalogue) addScope(num uint32, name string) {
 		c.scopes = append(c.scopes, nil)
 	}
 	if c.scopes[num-1] == nil {
-		c.scopes[num-1] = &scopeCol{name: name, byID: &idList{}}
+		c.scopes[num-1] = &scopeCol{name: name}
 	}
 	c.byName[name] = num
 }

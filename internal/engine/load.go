@@ -486,13 +486,15 @@ func (c *catalogue) readLists(b []byte) bool {
 		c.art(uint64(art)).mark(artMany, true)
 		c.many[art] = nums
 	}
-	for i := range d.Count(1) {
+	n := d.Count(1)
+	c.scopes, c.byName = make([]*scopeCol, 0, n), make(map[string]uint32, n)
+	for i := range n {
 		s := d.scope()
 		if c.scopes = append(c.scopes, s); s != nil {
 			c.byName[s.name] = uint32(i + 1)
 		}
 	}
-	n := d.Count(1)
+	n = d.Count(1)
 	c.groups = make([]groupCol, n)
 	for i := range n {
 		d.group(uint64(i + 1))
@@ -510,6 +512,33 @@ type imageDecoder struct {
 	codec.Decoder
 	c   *catalogue
 	buf codec.ColumnBuffer
+
+	// Short lists and scopes lie side by side: a hundred thousand scopes would take a dozen allocations each.
+	numbers slab[uint32]
+	keys    slab[int64]
+	runs    slab[sortedRun]
+	scopes  slab[scopeCol]
+	classes slab[class]
+	uses    slab[use]
+}
+
+// slab cuts short slices from longer ones. They cannot grow into each other.
+type slab[T any] struct{ rest []T }
+
+// slabRows is the length of the longer ones.
+const slabRows = 1024
+
+// take returns a slice of zeros; a long one is of its own.
+func (s *slab[T]) take(n int) []T {
+	if n > fewNumbers {
+		return make([]T, n)
+	}
+	if n > len(s.rest) {
+		s.rest = make([]T, slabRows)
+	}
+	out := s.rest[:n:n]
+	s.rest = s.rest[n:]
+	return out
 }
 
 // length reads how many numbers follow. A block of numbers takes at least 9 bytes, and one of a few at least one.
@@ -539,7 +568,7 @@ func (d *imageDecoder) small() (out []uint32) {
 	if n == 0 {
 		return nil
 	}
-	out = make([]uint32, n)
+	out = d.numbers.take(n)
 	d.read(n, func(from int, v []uint64) {
 		for i, x := range v {
 			out[from+i] = uint32(x)
@@ -584,7 +613,11 @@ func (d *imageDecoder) sorted(o *sortedList, key func(*catalogue, *pageCol) int6
 				return
 			}
 			if (from+i)%full == 0 {
-				o.chunks = append(o.chunks, newRun(min(sortedChunk, n-from-i)))
+				if o.chunks == nil {
+					o.chunks = d.runs.take((n + full - 1) / full)[:0]
+				}
+				k := min(sortedChunk, n-from-i)
+				o.chunks = append(o.chunks, sortedRun{d.keys.take(k)[:0], d.numbers.take(k)[:0]})
 			}
 			c := &o.chunks[len(o.chunks)-1]
 			c.keys, c.nums = append(c.keys, key(d.c, d.c.page(x))), append(c.nums, uint32(x))
@@ -598,10 +631,12 @@ func pageExpires(c *catalogue, p *pageCol) int64 { return c.expires(p) }
 
 // scope reads a scope; nil: the number is not in use.
 func (d *imageDecoder) scope() *scopeCol {
-	s := &scopeCol{name: d.Str(), byID: &idList{}}
-	if s.name == "" {
+	name := d.Str()
+	if name == "" {
 		return nil
 	}
+	s := &d.scopes.take(1)[0]
+	s.name = name
 	there := d.U8()
 	if there>>provenances != 0 {
 		d.Fail()
@@ -610,7 +645,8 @@ func (d *imageDecoder) scope() *scopeCol {
 		if there>>i&1 == 0 {
 			continue
 		}
-		cl := s.ownClass(store.Provenance(i))
+		cl := &d.classes.take(1)[0]
+		s.classes[i] = cl
 		cl.n, cl.retired, cl.turns, cl.swept = int(d.Uvarint()), int32(d.Uvarint()), int32(d.Uvarint()), d.Varint()
 		d.sorted(&cl.recent, pageAsOf)
 		d.sorted(&cl.expiry, pageExpires)
@@ -620,7 +656,7 @@ func (d *imageDecoder) scope() *scopeCol {
 	if n := d.Uvarint(); n > uint64(len(store.KindNames)) {
 		d.Fail()
 	} else if n > 0 {
-		s.uses = make([]use, n)
+		s.uses = d.uses.take(int(n))
 	}
 	for i := range s.uses {
 		s.uses[i] = use{int(d.Uvarint()), d.Varint()}
