@@ -6,8 +6,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
+	"time"
 )
 
 // storage creates and removes segments.
@@ -57,9 +60,27 @@ func (st *storage) makeDir() error {
 		return err
 	}
 	for up := filepath.Dir(parent); up != parent; parent, up = up, filepath.Dir(up) {
-		_ = st.syncDir(up)
+		st.syncAbove(up)
 	}
 	return nil
+}
+
+// above has the directories above logs that this process has synced, as they were before: a process that makes a thousand
+// databases would sync the root of the disk a thousand times.
+var above sync.Map // fs.FileInfo by path
+
+// syncAbove syncs a directory that has changed since this process last synced it. Errors are ignored, see makeDir. Times of
+// directories go on in ticks of the clock, so one that has changed within the last second is synced the next time as well.
+func (st *storage) syncAbove(dir string) {
+	is, err := st.fs.Stat(dir)
+	if err == nil {
+		if was, ok := above.Load(dir); ok && os.SameFile(was.(fs.FileInfo), is) && was.(fs.FileInfo).ModTime().Equal(is.ModTime()) {
+			return
+		}
+	}
+	if st.syncDir(dir) == nil && err == nil && !st.noSync && time.Since(is.ModTime()) > time.Second {
+		above.Store(dir, is)
+	}
 }
 
 // create makes a segment under a temporary name, lets fill write the records, and renames it only when

@@ -19,7 +19,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"runtime/pprof"
 	"slices"
 	"strings"
 	"syscall"
@@ -43,6 +42,7 @@ func main() {
 	flag.IntVar(&m.pages, "pages", 20, "pages in each")
 	flag.IntVar(&m.bytes, "bytes", 300, "bytes of a page")
 	flag.BoolVar(&m.opts.Exclusive, "exclusive", false, "open the databases without a socket")
+	flag.BoolVar(&m.opts.NoWatch, "nowatch", false, "open the databases without the watcher of sessions")
 	settle := flag.Duration("settle", 12*time.Second, "wait for background work")
 	dir := flag.String("dir", os.Getenv("BENCHDIR"), "directory for the databases; not a tmpfs, where a sync costs nothing")
 	flag.Parse()
@@ -72,6 +72,7 @@ func (m *many) run(ctx context.Context, settle time.Duration) error {
 	if err := m.step("opened", func() error { return m.each(&dbs, nil) }); err != nil {
 		return err
 	}
+	fmt.Printf("heap, opened  %6.3f MiB each\n", (heap()-before)/float64(m.n)/(1<<20))
 	if err := m.step("first context", func() error {
 		for _, db := range dbs {
 			if _, err := db.Scope("acme").Assemble(ctx, ctxpage.Query{Text: "bada dada", Budget: 2000}); err != nil {
@@ -83,10 +84,7 @@ func (m *many) run(ctx context.Context, settle time.Duration) error {
 		return err
 	}
 	time.Sleep(settle)
-	if os.Getenv("STACKS") != "" {
-		_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 1)
-	}
-	fmt.Printf("heap          %6.3f MiB each\n", (heap()-before)/float64(m.n)/(1<<20))
+	fmt.Printf("heap, read    %6.3f MiB each\n", (heap()-before)/float64(m.n)/(1<<20))
 	fmt.Printf("goroutines    %6.2f each\n", float64(runtime.NumGoroutine()-routines)/float64(m.n))
 	now := targets()
 	for k, n := range open {

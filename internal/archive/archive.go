@@ -52,6 +52,7 @@ type archive struct {
 	mark          stamp
 	read          blocks // cache of index and segments, for single digests
 	opened        openedLeaves
+	named         bool     // the mark was renamed by this process, and its name is synced
 	uncut         bool     // there may be bytes behind the leaves that count; cut them before writing
 	pruners       sync.Map // *Pruned by the trace of its leaf
 }
@@ -81,7 +82,7 @@ func (a *archive) open(ctx context.Context, db string) (Report, error) {
 	if err != nil {
 		return rep, err
 	}
-	if err := a.openFixed(&rep); err != nil {
+	if err := a.openFixed(known, &rep); err != nil {
 		return rep, err
 	}
 	if err := a.openSegments(&rep); err != nil {
@@ -123,8 +124,10 @@ func (a *archive) openDir() error {
 	if err := a.fs.MkdirAll(a.dir, dirPerm); err != nil {
 		return fmt.Errorf("manifest: make the archive: %w", err)
 	}
-	// Even if it was there: the process that made it may have been killed
-	// before the sync.
+	// Even if it was there: the process that made it may have been killed before the sync. It makes the mark after that.
+	if _, err := a.fs.Stat(a.path(markName)); err == nil {
+		return nil
+	}
 	if err := a.fs.SyncDir(filepath.Dir(a.dir)); err != nil {
 		return fmt.Errorf("manifest: make the archive: %w", err)
 	}
@@ -203,7 +206,8 @@ func (a *archive) holdsSomething() (bool, error) {
 	return false, nil
 }
 
-// create makes an empty archive. It does not exist until its mark is there.
+// create makes an empty archive. It does not exist until its mark is there. The other files are not synced: of an archive
+// without leaves a writer makes them anew (openFixed), and the first leaves are synced with them.
 func (a *archive) create() error {
 	if a.readOnly {
 		return nil
@@ -213,12 +217,9 @@ func (a *archive) create() error {
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		if err := f.Close(); err != nil {
 			return fmt.Errorf("manifest: make %s: %w", x.name, err)
 		}
-	}
-	if err := a.fs.SyncDir(a.dir); err != nil {
-		return fmt.Errorf("manifest: make the archive: %w", err)
 	}
 	return a.writeMark(a.mark)
 }
@@ -262,6 +263,7 @@ func (a *archive) writeMark(s stamp) error {
 	if err != nil {
 		return fmt.Errorf("manifest: write the mark: %w", err)
 	}
+	a.named = true
 	return nil
 }
 
@@ -269,15 +271,22 @@ func (a *archive) writeMark(s stamp) error {
 // So what it covers must not be cut.
 var errRenamed = errors.New("its name is not synced")
 
-// openFixed opens index and hashes. A file that is too short is left to prefix.
-// A wrong header stops a writer.
-func (a *archive) openFixed(rep *Report) error {
+// openFixed opens index and hashes. A file that is too short is left to prefix. A wrong header stops a writer, unless the mark
+// says that there are no leaves: a power cut may leave anything in files that create did not sync, and they are begun anew.
+func (a *archive) openFixed(known bool, rep *Report) error {
+	empty := known && a.mark.size == 0
 	for i, at := range [...]*wal.File{&a.index, &a.hashes} {
 		x := fixedFiles[i]
 		if x.kind == kindIndex {
 			x.name = indexFile(a.mark.gen)
 		}
 		f, err := a.openFile(x.name, x.kind, 0, true)
+		if empty && err != nil && !unreadable(err) && !errors.Is(err, errTornHeader) && !errors.Is(err, fs.ErrNotExist) {
+			if a.readOnly {
+				continue
+			}
+			f, err = a.anew(x.name)
+		}
 		switch {
 		case unreadable(err):
 			return err
@@ -290,6 +299,19 @@ func (a *archive) openFixed(rep *Report) error {
 		*at = f
 	}
 	return nil
+}
+
+// anew opens a file of an archive without leaves whose header is wrong, and empties it. Its header is written with the next cut.
+func (a *archive) anew(name string) (wal.File, error) {
+	f, err := a.fs.OpenFile(a.path(name), os.O_RDWR, filePerm)
+	if err != nil {
+		return nil, fmt.Errorf("manifest: open the archive: %w", err)
+	}
+	if err := f.Truncate(0); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("manifest: open the archive: %w", err)
+	}
+	return &resting{fs: a.fs, path: a.path(name), f: f}, nil
 }
 
 // openFile opens name and checks its header. A writer gets the file even with
@@ -461,8 +483,10 @@ func (a *archive) dropUncovered(rep *Report) error {
 		return nil
 	}
 	a.uncut = true
-	if err := a.fs.SyncDir(a.dir); err != nil {
-		return fmt.Errorf("manifest: open the archive: %w", err)
+	if !a.named {
+		if err := a.fs.SyncDir(a.dir); err != nil {
+			return fmt.Errorf("manifest: open the archive: %w", err)
+		}
 	}
 	if rep.Archived < a.mark.size {
 		return nil

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strconv"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
@@ -216,7 +215,7 @@ func (s *Store) create(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("ctxpage: create %s: %w", s.opts.Path, err)
 	}
-	return s.opts.FS.SyncDir(filepath.Dir(s.opts.Path))
+	return nil // the file had its name before the log's directory was made, which synced both
 }
 
 // putSys writes the system row that the store has in memory.
