@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
+	"sync"
 
 	"github.com/ctxpage/ctxpage/internal/archive"
 	"github.com/ctxpage/ctxpage/internal/codec"
@@ -388,7 +389,8 @@ func CutTail(d *codec.Decoder) {
 
 // EncodeCold makes the fields of a row that follow its page rows.
 func EncodeCold(h *store.Head) []byte {
-	said, implied := *h, impliedBy(h)
+	said, implied := copies.Get().(*store.Head), impliedBy(h)
+	*said = *h
 	if implied&impliedActor != 0 {
 		said.Actor = ""
 	}
@@ -396,9 +398,14 @@ func EncodeCold(h *store.Head) []byte {
 		said.Counter = ""
 	}
 	var e codec.Encoder
-	coldFields.Append(&e, &said)
+	coldFields.Append(&e, said)
+	*said = store.Head{}
+	copies.Put(said)
 	return e.B
 }
+
+// copies are memory for EncodeCold: a head is large, and a put encodes one.
+var copies = sync.Pool{New: func() any { return new(store.Head) }}
 
 // GoneRow reports whether a head row belongs to a dropped version.
 func GoneRow(row []byte) bool {

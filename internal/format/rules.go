@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
@@ -498,7 +499,8 @@ const boundBytes = 16
 // the clock, the salts, the gate and the state of the database, so a host that repeats the batch
 // after a crash computes the same one.
 func Bind(b *store.Batch) {
-	var w binder
+	w := binders.Get().(*binder)
+	defer w.keep()
 	w.Str(b.Scope)
 	w.Count(len(b.Puts))
 	for i := range b.Puts {
@@ -519,11 +521,29 @@ func Bind(b *store.Batch) {
 }
 
 // binder collects what a digest is made of.
-type binder struct{ codec.Encoder }
+type binder struct {
+	codec.Encoder
+	artefact store.Artefact // memory for put
+}
+
+// binders keep their memory: a batch has more bytes to collect than most else that a put of 1 KiB
+// allocates.
+var binders = sync.Pool{New: func() any { return new(binder) }}
+
+// maxKeptBinder bounds the memory that a binder keeps, bytes.
+const maxKeptBinder = 64 << 10
+
+func (w *binder) keep() {
+	if cap(w.B) <= maxKeptBinder {
+		w.B, w.artefact = w.B[:0], store.Artefact{}
+		binders.Put(w)
+	}
+}
 
 // put appends what a put asks for.
 func (w *binder) put(p *store.Put) {
-	a := p.Artefact
+	w.artefact = p.Artefact
+	a := &w.artefact
 	a.ExpiresAt, a.TTL = time.Time{}, 0
 	if !p.AsOfGiven || a.Source != "" {
 		a.CurrentAsOf = time.Time{}
@@ -536,7 +556,7 @@ func (w *binder) put(p *store.Put) {
 		a.DerivedFrom[i] = store.Ref{Scope: r.Scope, ID: r.ID}
 	}
 	from := w.Begin()
-	ArtefactFields.Append(&w.Encoder, &a)
+	ArtefactFields.Append(&w.Encoder, a)
 	w.End(from)
 	if a.Source != "" {
 		return // its text is the source's, which may have changed by now
