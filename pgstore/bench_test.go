@@ -1,11 +1,14 @@
 package pgstore
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,6 +17,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -111,31 +115,17 @@ func BenchmarkCommitHosts(b *testing.B) {
 }
 
 // BenchmarkOrder compares four hosts with 16 writers each with inserts in the order of a lock, as in BenchmarkCommitHosts, by turns of 64 × 8
-// commits, so that both meet the same machine. It reports the median of the rounds' ratios, the worst, and what a turn of the store
-// spends while it has the lock: until what others committed is installed, until its commits are judged, and until they are written.
+// commits, so that both meet the same machine. It reports the median of the rounds' ratios, the worst, what a turn of each spends
+// while it has the lock (until what others committed is installed, until its commits are judged, and until they are written), and the
+// CPU of a commit in this process and in the server.
 func BenchmarkOrder(b *testing.B) {
 	dsn := onServer(b)
 	const round = 512
 	name := fmt.Sprint(b.Name(), time.Now().UnixNano())
-	var spans [3]atomic.Int64
-	var turns atomic.Int64
+	var spans [2]turnSpans
 	var hosts []*Store
 	for range 4 {
-		var at time.Time
-		st, err := Open(b.Context(), dsn, Options{Name: name, hook: func(step string) error {
-			i := slices.Index([]string{"locked", "placed", "write", "written"}, step)
-			now := time.Now()
-			if i > 0 {
-				spans[i-1].Add(int64(now.Sub(at)))
-			}
-			if i == 3 {
-				turns.Add(1)
-			}
-			if i >= 0 {
-				at = now
-			}
-			return nil
-		}})
+		st, err := Open(b.Context(), dsn, Options{Name: name, hook: spans[0].watch()})
 		require.NoError(b, err)
 		b.Cleanup(func() { _ = st.Close() })
 		hosts = append(hosts, st)
@@ -145,10 +135,10 @@ func BenchmarkOrder(b *testing.B) {
 		inserters = append(inserters, &grouped{pool: newPool(b, dsn), turn: make(chan struct{}, 1)})
 	}
 	for _, g := range inserters {
-		g.ordered = true
+		g.ordered, g.hook = true, spans[1].watch()
 	}
 	var ratios []float64
-	var clock [2]time.Duration
+	var clock, cpu, served [2]time.Duration
 	var n atomic.Int64
 	for range max(3, b.N/round) {
 		var took [2]time.Duration
@@ -160,7 +150,7 @@ func BenchmarkOrder(b *testing.B) {
 			},
 			func(w int) error { return inserters[w%4].insert([]byte(words)) },
 		} {
-			begun := time.Now()
+			begun, before, server := time.Now(), cpuTime(), serverCPU()
 			var all sync.WaitGroup
 			for w := range 64 {
 				all.Go(func() {
@@ -174,6 +164,8 @@ func BenchmarkOrder(b *testing.B) {
 			all.Wait()
 			took[i] = time.Since(begun)
 			clock[i] += took[i]
+			cpu[i] += cpuTime() - before
+			served[i] += serverCPU() - server
 		}
 		ratios = append(ratios, float64(took[1])/float64(took[0]))
 	}
@@ -182,10 +174,69 @@ func BenchmarkOrder(b *testing.B) {
 	b.ReportMetric(ratios[len(ratios)/2], "median-ratio")
 	b.ReportMetric(ratios[0], "worst-ratio")
 	b.ReportMetric(float64(n.Load())/clock[0].Seconds(), "commits/s")
-	b.ReportMetric(float64(n.Load())/float64(turns.Load()), "commits/turn")
-	for i, what := range []string{"install", "judge", "write"} {
-		b.ReportMetric(float64(spans[i].Load())/float64(turns.Load())/1000, what+"-µs")
+	for i, who := range []string{"", "inserts-"} {
+		turns := float64(spans[i].turns.Load())
+		b.ReportMetric(float64(n.Load())/turns, who+"commits/turn")
+		for k, what := range []string{"install", "judge", "write"} {
+			b.ReportMetric(float64(spans[i].took[k].Load())/turns/1000, who+what+"-µs")
+		}
+		b.ReportMetric(float64(cpu[i].Microseconds())/float64(n.Load()), who+"cpu-µs/op")
+		b.ReportMetric(float64(served[i].Microseconds())/float64(n.Load()), who+"server-cpu-µs/op")
 	}
+}
+
+// turnSpans adds up what turns spend between their steps.
+type turnSpans struct {
+	took  [3]atomic.Int64
+	turns atomic.Int64
+}
+
+// watch returns the hook of one host.
+func (s *turnSpans) watch() func(step string) error {
+	var at time.Time
+	return func(step string) error {
+		i := slices.Index([]string{"locked", "placed", "write", "written"}, step)
+		now := time.Now()
+		if i > 0 {
+			s.took[i-1].Add(int64(now.Sub(at)))
+		}
+		if i == 3 {
+			s.turns.Add(1)
+		}
+		if i >= 0 {
+			at = now
+		}
+		return nil
+	}
+}
+
+// serverCPU is what the servers that this process started have used, in steps of 10 ms.
+func serverCPU() time.Duration {
+	type process struct {
+		parent string
+		ticks  int64
+	}
+	all := map[string]process{}
+	files, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, name := range files {
+		raw, _ := os.ReadFile(name)
+		pid, _, _ := strings.Cut(string(raw), " ")
+		f := strings.Fields(string(raw[bytes.LastIndexByte(raw, ')')+1:]))
+		if len(f) < 13 {
+			continue // it has ended
+		}
+		user, _ := strconv.ParseInt(f[11], 10, 64)
+		system, _ := strconv.ParseInt(f[12], 10, 64)
+		all[pid] = process{f[1], user + system}
+	}
+	var ticks int64
+	self := strconv.Itoa(os.Getpid())
+	for _, p := range all {
+		if p.parent == self || all[p.parent].parent == self {
+			ticks += p.ticks
+		}
+	}
+	return time.Duration(ticks) * 10 * time.Millisecond
 }
 
 func benchStore(b *testing.B, dsn, name string) *Store {
@@ -202,6 +253,7 @@ type grouped struct {
 	ordered bool // with the lock of an order, and two trips
 	seen    int64
 	turns   int
+	hook    func(step string) error // nil: none
 	mu      sync.Mutex
 	wait    []chan error
 	rows    [][]byte
@@ -239,7 +291,10 @@ func (g *grouped) insert(row []byte) error {
 	g.mu.Unlock()
 	if len(rows) > 0 && err == nil {
 		g.turns++
+		g.step("placed")
+		g.step("write") // nothing is judged
 		err = g.write(conn, rows)
+		g.step("written")
 	}
 	for _, w := range wait {
 		w <- err
@@ -259,13 +314,22 @@ func (g *grouped) begin() (*pgxpool.Conn, error) {
 	}
 	var b pgx.Batch
 	b.Queue("BEGIN")
-	b.Queue("SELECT FROM bare_turn FOR UPDATE")
+	b.Queue("SELECT FROM bare_turn FOR UPDATE").Exec(func(pgconn.CommandTag) error {
+		g.step("locked")
+		return nil
+	})
 	b.Queue("SELECT id, body FROM bare WHERE id > $1 ORDER BY id", g.seen).Query(func(rows pgx.Rows) error {
 		var body []byte
 		_, err := pgx.ForEachRow(rows, []any{&g.seen, &body}, func() error { return nil })
 		return err
 	})
 	return conn, conn.SendBatch(context.Background(), &b).Close()
+}
+
+func (g *grouped) step(name string) {
+	if g.hook != nil {
+		_ = g.hook(name)
+	}
 }
 
 func (g *grouped) write(conn *pgxpool.Conn, rows [][]byte) error {
