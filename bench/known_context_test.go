@@ -47,7 +47,7 @@ var packings = []packing{
 // TestKnownContexts takes minutes: CTXPAGE_LONG=1 runs it, KNOWN_MAN as in TestKnownDocuments.
 func TestKnownContexts(t *testing.T) {
 	questions, passages, texts, of := typeDocs(t)
-	asked := dbtest.Times(40, 40, 300)
+	asked := dbtest.Times(10, 40, 300)
 	got := contexts(t, "Go's types", questions[:asked], passages, texts, of)
 	require.Greater(t, got[packings[1]][8192].document, asked*6/10)
 	if dir := os.Getenv("KNOWN_MAN"); dir != "" {

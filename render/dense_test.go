@@ -450,7 +450,7 @@ func TestNothingBreaksOut(t *testing.T) {
 	text := rapid.OneOf(anyText(hostileTo(seed)), anyText(attacks(markOf(seed, nil))))
 	data := rapid.SliceOfN(anyPage(text), 1, 4)
 	turns := conversation(text)
-	packs, refused, broken := 5000, 0, 0
+	packs, refused, broken := dbtest.Size(1000, 5000), 0, 0
 	if testing.Short() || dbtest.Race { // a pack is rendered by one goroutine
 		packs = 500
 	}

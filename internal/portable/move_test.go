@@ -28,6 +28,7 @@ type load struct {
 	cond  *sync.Cond
 	at    *ctxpage.DB // where the tenant is, as the product believes
 	stop  bool
+	most  int                 // writes that each writer may make so far: the work must not depend on who is faster
 	done  []int               // answered writes, by writer
 	acked map[string][]string // the versions of each artefact that were answered, by their texts; "": deleted
 	turns []string
@@ -55,6 +56,9 @@ func begin(ctx context.Context, at *ctxpage.DB, writers int) *load {
 func (l *load) write(ctx context.Context, w int) error {
 	for i := 0; ; i++ {
 		l.mu.Lock()
+		for l.done[w] >= l.most && !l.stop {
+			l.cond.Wait()
+		}
 		db, stop := l.at, l.stop
 		l.mu.Unlock()
 		if stop {
@@ -65,6 +69,7 @@ func (l *load) write(ctx context.Context, w int) error {
 		for errors.As(err, &over) && over.What == "closed" {
 			l.mu.Lock()
 			l.late++
+			l.cond.Broadcast()
 			for l.at == db && !l.stop {
 				l.cond.Wait()
 			}
@@ -114,11 +119,13 @@ func (l *load) one(ctx context.Context, db *ctxpage.DB, w, i int) error {
 	return nil
 }
 
-// more waits until each writer has got n more answers.
+// more waits until each writer has got n more answers. They go on for another 100 beside what comes next.
 func (l *load) more(n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	want := slices.Clone(l.done)
+	l.most = slices.Max(want) + n + 100
+	l.cond.Broadcast()
 	for slices.ContainsFunc(want, func(int) bool {
 		for w := range want {
 			if l.done[w] < want[w]+n {
@@ -127,6 +134,17 @@ func (l *load) more(n int) {
 		}
 		return false
 	}) {
+		l.cond.Wait()
+	}
+}
+
+// refused waits until the old side has refused each writer.
+func (l *load) refused() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.most = 1 << 30
+	l.cond.Broadcast()
+	for l.late < len(l.done) && !slices.Contains(l.done, 1<<30) { // one that failed says so to wait
 		l.cond.Wait()
 	}
 }
@@ -245,6 +263,7 @@ func moveTenant(t *testing.T, catchUp bool) {
 		l.more(10)
 	}
 	shut(t, from, "moved to new.ctx")
+	l.refused()
 	if !catchUp {
 		l.moved(nil)
 		l.wait(t)
