@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var chatTurns = flag.Int("chat.turns", 2400, "how many turns TestOrdinaryChat appends; 100,000 take minutes")
+var chatTurns = flag.Int("chat.turns", dbtest.Size(1200, 2400), "how many turns TestOrdinaryChat appends; 100,000 take minutes")
 
 // chatting is a conversation as people have them: short turns, pasted logs, calls with results, system turns, pins.
 type chatting struct {
