@@ -696,6 +696,8 @@ func kindsOf(t *testing.T, chat *Session) map[string]int {
 }
 
 // Whoever appends, the owner makes room ahead of need, and a session that is at rest costs nothing.
+//
+// While nothing is committed it has no goroutine for that, and a commit brings it back. The control is the moment after commits.
 func TestOwnerWatchesAllSessions(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -708,8 +710,15 @@ func TestOwnerWatchesAllSessions(t *testing.T) {
 			chats = append(chats, db.Scope("acme/agent").Session(fmt.Sprint("chat ", i)))
 			require.NoError(t, chats[i].SetWindow(ctx, session.Config{Total: 4000, Reserve: 300_000, KeepLast: 2}))
 		}
-		synctest.Wait()
+		following := func() bool {
+			synctest.Wait()
+			stacks := make([]byte, 1<<20)
+			return strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "(*keeper).run(")
+		}
+		require.True(t, following(), "the control")
 		goroutines := runtime.NumGoroutine()
+		time.Sleep(5 * time.Minute)
+		require.False(t, following(), "at rest")
 		for range 60 {
 			for _, chat := range chats[:4] {
 				must(chat.Append(ctx, Turn{Role: "assistant", Text: longProse(r, 30)}))(t)
@@ -725,6 +734,9 @@ func TestOwnerWatchesAllSessions(t *testing.T) {
 			require.Equal(t, 2800, w.Limits.Usable, "a reserve set alone")
 		}
 		require.Less(t, runtime.NumGoroutine()-goroutines, len(chats)/2, "no goroutine for a session")
+		require.True(t, following())
+		time.Sleep(5 * time.Minute)
+		require.False(t, following(), "at rest again")
 	})
 }
 

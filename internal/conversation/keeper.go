@@ -13,8 +13,8 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// One goroutine of an open database follows the commits of all processes (store.Changes) and has the sessions looked at
-// whose windows fill:
+// An open database follows the commits of all processes (store.Changes) and has the sessions looked at whose windows fill. It
+// has one goroutine for that while there are commits, and none when it is at rest (park):
 //
 //	a commit of a session ─▶ its change row is told: Full, or no longer Full ─▶ queued ─▶ a worker looks ─▶ settled
 //	a step of a watcher   ─▶ its watch row is told ─▶ events for those who follow; the holder is alive
@@ -45,8 +45,9 @@ type keeper struct {
 	t      *Sessions
 	ctx    context.Context
 	stop   context.CancelFunc
-	done   chan struct{} // closed when the goroutine has ended
+	done   chan struct{} // closed when the work has ended
 	at     uint64        // LSN up to which changes were taken; of the goroutine
+	all    bool          // what the owner before left was read; of the goroutine
 	worker sync.WaitGroup
 
 	mu      sync.Mutex // guards those below; nothing is called under it
@@ -106,17 +107,18 @@ func (t *Sessions) runs(of [2]string) bool {
 	return k != nil && k.ctx.Err() == nil && (t.watchesAll() || k.startedBy(of) != nil)
 }
 
-// run follows commits until the database is closed.
+// run follows commits until the database is closed, or until it parks.
 func (k *keeper) run() {
-	defer close(k.done)
-	for all := false; k.ctx.Err() == nil; {
-		if now := k.t.watchesAll(); now && !all {
+	for k.ctx.Err() == nil {
+		if !k.all && k.t.watchesAll() {
 			k.readAll(WatchRowKey) // what the owner before left
-			all = true
+			k.all = true
 		}
 		wait := k.dispatch()
-		ch, err := k.changes(wait)
+		ch, nudged, err := k.changes(min(wait, parkAfter))
 		switch {
+		case err == nil && !nudged && ch.LSN == k.at && wait > parkAfter && k.park(wait-parkAfter):
+			return
 		case errors.Is(err, store.ErrClosed):
 			k.stop()
 		case err != nil && k.ctx.Err() == nil:
@@ -127,6 +129,49 @@ func (k *keeper) run() {
 			k.take(ch)
 		}
 	}
+	close(k.done)
+}
+
+// parkAfter is how long the goroutine waits for commits before it parks: while they come, it is not begun for each.
+const parkAfter = time.Second
+
+// park ends the goroutine if the store can call it again (engine.AfterCommit): with the next commit, when the wait is over, when it
+// is nudged, or when the work ends. false: it goes on.
+func (k *keeper) park(wait time.Duration) bool {
+	st, ok := k.t.Store.(interface {
+		AfterCommit(lsn uint64, fn func()) (stop func())
+	})
+	if !ok {
+		return false
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.woken {
+		return false
+	}
+	var once sync.Once
+	var stops []func()
+	wake := func() {
+		once.Do(func() {
+			go func() {
+				k.mu.Lock() // after park
+				k.wake = nil
+				k.mu.Unlock()
+				for _, stop := range stops {
+					stop()
+				}
+				k.run()
+			}()
+		})
+	}
+	k.wake = wake
+	stopEnd := context.AfterFunc(k.ctx, wake)
+	stops = append(stops, st.AfterCommit(k.at, wake), func() { stopEnd() })
+	if wait < waitChanges-parkAfter { // otherwise nothing is due without a commit
+		t := time.AfterFunc(wait, wake)
+		stops = append(stops, func() { t.Stop() })
+	}
+	return true
 }
 
 // pause waits before a failed call is repeated.
@@ -139,24 +184,25 @@ func (k *keeper) pause() {
 	}
 }
 
-// changes waits for commits, until it is woken or the time is over.
-func (k *keeper) changes(wait time.Duration) (store.Changes, error) {
+// changes waits for commits, until it is nudged or the time is over.
+func (k *keeper) changes(wait time.Duration) (ch store.Changes, nudged bool, err error) {
 	ctx, cancel := context.WithCancel(k.ctx)
 	defer cancel()
 	k.mu.Lock()
 	if k.woken {
-		k.woken, wait = false, 0
+		k.woken, nudged, wait = false, true, 0
 	}
 	k.wake = cancel
 	k.mu.Unlock()
-	ch, err := k.t.Store.Changes(ctx, k.at, wait)
+	ch, err = k.t.Store.Changes(ctx, k.at, wait)
 	k.mu.Lock()
 	k.wake = nil
+	nudged = nudged || ctx.Err() != nil
 	k.mu.Unlock()
-	if err != nil && ctx.Err() != nil && k.ctx.Err() == nil { // woken
-		return store.Changes{LSN: k.at}, nil
+	if err != nil && ctx.Err() != nil && k.ctx.Err() == nil {
+		return store.Changes{LSN: k.at}, true, nil
 	}
-	return ch, err
+	return ch, nudged, err
 }
 
 // nudge has the goroutine look at its timers and its role.

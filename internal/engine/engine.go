@@ -63,7 +63,7 @@
 //	erase        Erase, then for each run: Purge, Purging, EraseOutcomes, EraseDone; EraseRest for runs that were interrupted;
 //	             ErasedTag and DestroyedHead for rows whose key is destroyed
 //	check        Check, MarkIndexDamaged, IndexDamaged; SumRows and NewestOutcome for what the host keeps about its rows
-//	figures      Count, Undecided
+//	figures      Count, Undecided; AfterCommit for who waits long for the next commit
 //	errors       Corrupt, AuditError
 //	end          Fail and Failure, Shut, Closed and Stopped; Readable and Writable say why a call is refused
 //	tests        At

@@ -36,7 +36,8 @@ type changes struct {
 	lsn   uint64 // the newest installed commit
 	ended changed[uint64]
 	told  changed[store.StateRow]
-	next  chan struct{} // closed by the next commit; nil: no caller waits
+	next  chan struct{}    // closed by the next commit; nil: no caller waits
+	calls map[*func()]bool // called by the next commit; see Engine.AfterCommit
 }
 
 // changed are the things of one kind that groups of commits changed.
@@ -96,6 +97,10 @@ func (c *changes) add(lsn uint64, ended []uint64, told []store.StateRow) {
 		close(c.next)
 		c.next = nil
 	}
+	for fn := range c.calls {
+		go (*fn)()
+	}
+	c.calls = nil
 }
 
 // after returns what changed after an LSN. If there was no commit since, it returns a channel that
@@ -158,6 +163,27 @@ func (s *Engine) Changes(ctx context.Context, after uint64, wait time.Duration) 
 		return out, store.ErrClosed
 	case <-ctx.Done():
 		return out, ctx.Err()
+	}
+}
+
+// AfterCommit calls fn once, in a goroutine of its own, when a commit after an LSN is installed, at once if there is one. It is
+// for callers that wait long and should have no goroutine meanwhile. stop ends the wait; fn may be running by then.
+func (s *Engine) AfterCommit(lsn uint64, fn func()) (stop func()) {
+	c, key := &s.changes, &fn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if lsn < c.lsn {
+		go fn()
+		return func() {}
+	}
+	if c.calls == nil {
+		c.calls = map[*func()]bool{}
+	}
+	c.calls[key] = true
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.calls, key)
 	}
 }
 
