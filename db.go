@@ -50,14 +50,13 @@ import (
 //	filestore eraseMu                      one erase, with its purge
 //	Engine.gcMu                            one gc, or the commits of one erase
 //	filestore ckptMu                       one checkpoint, backup, check or purge
-//	combiner.lead                          judging for all that wait for the tail; in package pgstore only
 //	the log's tail                         the right to commit next
 //	the log's lead, wmu and report         inside package wal
 //	sequencer.flight                       what is in the log and not yet durable
 //	catalogue.mu                           what readers see: catalogue, overlays and lexical index
 //	bbolt's own locks                      a transaction
 //	leaves                                 pageTable.mu, fileLog.mu, the wal's mu, archive.Log, lexical.Index, changes.mu,
-//	                                       holds.mu, names.mu, sieves.mu, idList.mu, behind.mu, combiner.mu, guest.mu, Client.mu,
+//	                                       holds.mu, names.mu, sieves.mu, idList.mu, behind.mu, guest.mu, Client.mu,
 //	                                       conversation.Sessions.mu and then the mu of its keeper, observed.mu
 //
 //   - The tail makes the order of commits. It is held while the log's buffer takes a record, and during I/O only to read

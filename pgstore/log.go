@@ -27,9 +27,8 @@ import (
 //	trip 2   insert the group, commit                                                         flush
 //	         install, answer, notify the other hosts
 //
-// One goroutine of the engine judges all commits that wait when it has the tail (engine.Options.Combine). The goroutine that
-// ends a turn queues for the tail when the first commit is in it: so all who waited by then get into the group, and nobody has
-// to decide how long a group may wait for more.
+// The tail queues its callers in the order they came. The goroutine that ends a turn queues there too, when the first commit
+// is in it: so all who waited by then get into the group, and nobody has to decide how long a group may wait for more.
 //
 // If trip 2 fails, nobody knows whether it happened. The next turn tells (resolve), because it gets the lock only when the old
 // transaction has ended: the last record of the group is there, and with it all of them; or nothing follows what the group was

@@ -231,7 +231,7 @@ func (s *Store) fromCache(ctx context.Context, dir string, temp bool) (err error
 		return err
 	}
 	s.eng = engine.New(engine.Options{
-		Path: "postgres:" + s.opts.Name, Now: s.opts.Now, Rand: s.opts.Rand, Analyzer: s.opts.Analyzer, State: s.opts.State, Repeat: true, Combine: true,
+		Path: "postgres:" + s.opts.Name, Now: s.opts.Now, Rand: s.opts.Rand, Analyzer: s.opts.Analyzer, State: s.opts.State, Repeat: true,
 		Checkpoint: func(ctx context.Context) error { _, err := s.checkpoint(ctx); return err },
 	})
 	s.served = s.eng

@@ -103,9 +103,6 @@ type Options struct {
 	// and another host may have had the tail meanwhile. A log on a disk that failed would fail
 	// again.
 	Repeat bool
-	// Combine lets one goroutine judge for all that wait for the tail (combiner). It is for a log
-	// whose tail is a lock on a server.
-	Combine bool
 	// Space is asked when the disk may be full; nil: it never is.
 	Space Space
 }

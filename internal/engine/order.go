@@ -37,15 +37,14 @@ import (
 // catalogue, and a commit taken back (Lost) would take back every commit that was judged on top of
 // it.
 //
-// Locks: the tail of the log comes after ckptMu in the lock order (db.go), and after the lead of the
-// combiner, where one is used. flight comes after the tail, and the installer takes it too, without
-// the tail. The maps hold commits in flight, so they are short.
+// Locks: the tail of the log comes after ckptMu in the lock order (db.go). flight comes after the
+// tail, and the installer takes it too, without the tail. The maps hold commits in flight, so they
+// are short.
 //
 // Crash: everything here is memory. A batch in flight at a crash is either in the log as a whole,
 // and redo installs it, or not at all. Its caller never got an answer, and learns the outcome by
 // sending the same id again.
 type sequencer struct {
-	combiner
 	watch *names // while gc runs: collects what new commits name; guarded by the tail
 
 	flight sync.Mutex // guards the following
@@ -64,7 +63,6 @@ type sequencer struct {
 const traceSlots = 256
 
 func (q *sequencer) init() {
-	q.combiner.init()
 	q.arts, q.states, q.ids = map[string]*Commit{}, map[string]*Commit{}, map[ulid.ULID]*Commit{}
 }
 
@@ -325,6 +323,62 @@ func (s *Engine) sequence(ctx context.Context, b *Request) (sequenced, error) {
 		err = s.refuse(ctx, b, *no)
 	}
 	return r, err
+}
+
+// atTail is the part of sequence that makes the order. If no is set, the batch is refused and the
+// caller still has to write a leaf that says so.
+//
+// The order of its steps matters. The failure of the engine is read first, because a failed log
+// would take the commit and never sync it. blocker comes before overlayOutcome: an outcome that is
+// in flight must be waited for. releases comes before it as well: if a checkpoint has moved an
+// overlay into the rows since prepare read them, an outcome may be in neither of the places.
+func (s *Engine) atTail(ctx context.Context, b *Request, pre *prepared) (r sequenced, no *judgement, err error) {
+	tail, err := s.log.Acquire(ctx)
+	if err != nil {
+		return r, nil, fmt.Errorf("ctxpage: log: %w", err)
+	}
+	defer tail.Release()
+	if err := s.Writable(); err != nil {
+		return r, nil, err
+	}
+	if c := s.seq.blocker(b, pre.keys); c != nil {
+		return sequenced{behind: c}, nil, nil
+	}
+	if pre.releases != s.releases.Load() {
+		return r, nil, nil
+	}
+	if row := s.overlayOutcome(b.ID); row != nil { // installed since prepare looked
+		r.known, err = s.answer(row, &b.Batch)
+		return r, nil, err
+	}
+	if pre.spent {
+		return r, nil, fmt.Errorf("%w: %s was used, and its outcome is no longer kept; the manifest has it under that trace", store.ErrTxnExpired, b.ID)
+	}
+	if b.From != (ulid.ULID{}) {
+		if h, err := s.Held(ctx, b.From); h.Decided != "" || err != nil { // decided since prepare, which must see it
+			return r, nil, err
+		}
+	}
+	v := s.judge(b, pre)
+	switch {
+	case v.retry:
+		return r, nil, nil
+	case v.conflict != nil, v.err != nil:
+		v.at = tail.Next().LSN - 1
+		return r, &v, nil
+	}
+	if r.commit, err = s.build(b, pre, v, tail.Next()); err != nil {
+		return r, nil, err
+	}
+	if v.limited {
+		if exceeded, behind := s.exceededQuota(r.commit, pre); exceeded != nil {
+			v.err, v.at = exceeded, tail.Next().LSN-1
+			return sequenced{}, &v, nil
+		} else if behind != nil {
+			return sequenced{behind: behind}, nil, nil
+		}
+	}
+	return r, nil, s.enter(tail, r.commit)
 }
 
 // blocker returns a batch in flight that this one must wait for: one with the same id, or one that
