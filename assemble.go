@@ -308,7 +308,7 @@ func (a *assembling) rank(preset triage.Preset, items []item) {
 	for i := range scored {
 		sc := &scored[i]
 		it := &items[sc.ID]
-		it.scored = judged{sc.Score, sc.Recency, sc.Trust, sc.Semantic, sc.Tag}
+		it.scored = judged{sc.Score, sc.Recency, sc.Trust, sc.Semantic, sc.Tag, sc.TagByWords()}
 		it.reason = string(sc.Reason)
 		a.scratch.best = append(a.scratch.best, it)
 	}

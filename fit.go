@@ -409,10 +409,11 @@ func (a *assembling) offer(i int, b *triage.Item) {
 	}
 }
 
-// brief reports whether a page may enter as an extract in the room that is kept for extracts: a chunk, or a long turn that
-// answers the question less well than the best. A turn that is red stands whole, and one that is green is not worth a cut.
+// brief reports whether a page may enter as an extract in the room that is kept for extracts: a chunk, or a long turn whose
+// words answer the question less well than the best. A turn that is red by words stands whole, and one that is green is not
+// worth a cut. Meaning has no part in this: it lowers the score of long turns, so that more of the good ones would be cut.
 func (it *item) brief() bool {
-	return it.cand.Kind == store.KindChunk || it.cand.Kind == store.KindMessage && it.cand.Tokens > longTurn && it.scored.tag == triage.Yellow
+	return it.cand.Kind == store.KindChunk || it.cand.Kind == store.KindMessage && it.cand.Tokens > longTurn && it.scored.byWords == triage.Yellow
 }
 
 // callOf names the call that a message makes or answers. A call and its results enter a context together or not at all.

@@ -174,7 +174,7 @@ type opened struct{ line, group, clock string }
 // judged has the scores that triage gave an item.
 type judged struct {
 	score, recency, trust, semantic float64
-	tag                             triage.Tag
+	tag, byWords                    triage.Tag // byWords: what tag would be without vectors
 }
 
 // protected pages come before everything that is scored.

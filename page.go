@@ -345,19 +345,23 @@ func dirtyError(id string, f freshness.Finding) error {
 	return fmt.Errorf("%w: %s: %s: %w", store.ErrDirty, id, strings.TrimPrefix(f.Reason, "dirty: "), f.Err)
 }
 
-// longTurn is the size of a turn, in tokens, above which it is found less by its meaning, as by its words
-// (lexical): few long answers would take the place of many short turns. Such a turn may enter as an extract (brief).
-const longTurn = 100
+const (
+	// longTurn is the size of a turn, in tokens, above which it may enter as an extract (brief).
+	longTurn = 100
+	// nearTurn is the size of a turn above which its nearness counts by the token: a turn of twice the size takes the place of two
+	// that may be as near.
+	nearTurn = 60
+)
 
 // candidateOf describes a page to the ranking. The id is its position among the items of an assembly, because drafts have
 // no number; own marks drafts and turns of the asking session.
 func candidateOf(id int, c *store.Candidate, now time.Time, cosine *float64, beside float64, own bool) triage.Candidate {
 	long := 1.0
 	if c.Kind == store.KindMessage && c.Group != 0 {
-		long = math.Sqrt(max(1, float64(c.Tokens)/longTurn))
+		long = max(1, float64(c.Tokens)/nearTurn)
 	}
 	return triage.Candidate{
-		ID: uint64(id), Turn: c.Kind == store.KindMessage && c.Lexical.Score > 0, Long: long, Provenance: c.Provenance, Age: now.Sub(codec.FromMicros(c.AsOf)), Lexical: c.Lexical.Score, Cosine: cosine, Beside: beside,
+		ID: uint64(id), Turn: c.Kind == store.KindMessage && c.Lexical.Score > 0, Long: long, Provenance: c.Provenance, Age: now.Sub(codec.FromMicros(c.AsOf)), Lexical: c.Lexical.Score, Apart: c.Lexical.First, Cosine: cosine, Beside: beside,
 		Excluded: c.Excluded, Pinned: c.Pinned, System: c.Kind == store.KindSystem, Directive: directivelog.IsPage(c.Kind, c.Ref.ID), Own: own,
 	}
 }

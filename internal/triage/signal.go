@@ -61,15 +61,27 @@ func semantic(out []Scored) {
 			continue
 		}
 		words, found := s.lexical()
+		if found {
+			s.Words = words / best
+		}
 		switch {
 		case best > 0 && vectors:
-			s.Semantic = float64((1-meaning)*(words/best)) + float64(meaning*s.nearness(nearest))
+			s.Semantic = min(1, float64((1-meaning)*s.Words)+float64(meaning*s.nearness(nearest))+float64(meaning*s.apart(best)))
 		case found:
-			s.Semantic = words / best
+			s.Semantic = s.Words
 		case s.Cosine != nil:
 			s.Semantic = Semantic(*s.Cosine)
 		}
 	}
+}
+
+// apart is the share of the best score by words that does not depend on the question. Meaning takes no share of it: a standing
+// instruction applies even if the question is about something else.
+func (s *Scored) apart(best float64) float64 {
+	if s.Apart > 0 {
+		return min(s.Apart/best, 1)
+	}
+	return 0
 }
 
 // signals returns the best lexical score and the greatest cosine of what stays, 0 for none, and whether there are vectors.

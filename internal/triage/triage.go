@@ -50,6 +50,7 @@ type Candidate struct {
 	Provenance Provenance
 	Age        time.Duration // since the time that the page is current as of
 	Lexical    float64       // score of the index, 0 for no hit
+	Apart      float64       // what of Lexical does not depend on the question: first person, standing instruction, preference
 	Cosine     *float64      // of its vector and the query's, −1 to 1; nil without a vector
 	Turn       bool          // a turn of a conversation that words found
 	Long       float64       // divides how near it is: above 1 for a turn far longer than most
@@ -76,7 +77,8 @@ type Scored struct {
 	Weights                  Weights // what the parts were weighed with
 	Score                    float64 // 0 to 1
 	Tag                      Tag
-	Reason                   Reason // why it was left out; empty for what stays
+	Words                    float64 // S by words alone
+	Reason                   Reason  // why it was left out; empty for what stays
 }
 
 // Rank scores and orders the candidates: first pages that are always red, then the others, then those with a Reason.
@@ -194,14 +196,26 @@ func (s *Scored) finish() {
 	if s.Reason == "" {
 		s.Score += float64(s.Weights.Semantic * s.Semantic)
 	}
+	s.Tag = s.tagAt(s.Score)
+}
+
+// tagAt returns the tag of a page that is not excluded, if it had a score.
+func (s *Scored) tagAt(score float64) Tag {
 	switch {
-	case s.needed() || s.Reason == "" && s.Score >= RedScore:
-		s.Tag = Red
-	case s.Reason == "" && s.Score >= YellowScore:
-		s.Tag = Yellow
-	default:
-		s.Tag = Green
+	case s.needed() || s.Reason == "" && score >= RedScore:
+		return Red
+	case s.Reason == "" && score >= YellowScore:
+		return Yellow
 	}
+	return Green
+}
+
+// TagByWords returns the tag that a page has by words alone: Tag itself if there are no vectors.
+func (s *Scored) TagByWords() Tag {
+	if s.Tag == Black || s.Semantic == s.Words {
+		return s.Tag
+	}
+	return s.tagAt(s.Score + float64(s.Weights.Semantic*(s.Words-s.Semantic)))
 }
 
 func compareScored(a, b *Scored) int {

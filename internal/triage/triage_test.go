@@ -164,6 +164,17 @@ func TestWordsAndMeaningJoin(t *testing.T) {
 	}
 	lent := byID(Rank(Preset{}, []Candidate{{ID: 1, Lexical: 4, Cosine: ptr(.5)}, {ID: 2, Lexical: 2, Cosine: ptr(-.1), Beside: .125}}))
 	require.InDelta(t, .35+.3*.03125, lent[2].Semantic, 1e-12, "a neighbour says it")
+	apart := byID(Rank(Preset{}, []Candidate{{ID: 1, Lexical: 4, Cosine: ptr(.5)}, {ID: 2, Lexical: 4, Apart: 3, Cosine: ptr(0.)}, {ID: 3, Lexical: 4, Apart: 3, Cosine: ptr(.5)}}))
+	require.InDelta(t, .7+.3*.75, apart[2].Semantic, 1e-12, "meaning takes no share of a standing instruction")
+	require.EqualValues(t, 1, apart[3].Semantic)
+	tags := byID(Rank(Preset{}, []Candidate{{ID: 1, Lexical: 4, Cosine: ptr(.9)}, {ID: 2, Lexical: 3, Cosine: ptr(0.)}, {ID: 3, Cosine: ptr(.9)}, {ID: 4, Lexical: 3, Excluded: Expired}}))
+	var byWords []Tag
+	for id := range uint64(4) {
+		s := tags[id+1]
+		byWords = append(byWords, s.TagByWords())
+	}
+	require.Equal(t, []Tag{Red, Yellow, Yellow, Black}, []Tag{tags[1].Tag, tags[2].Tag, tags[3].Tag, tags[4].Tag})
+	require.Equal(t, []Tag{Red, Red, Green, Black}, byWords)
 	require.Equal(t, []float64{1, .35, 0}, Relevance([]Candidate{{ID: 9, Lexical: 8, Cosine: ptr(.5)}, {ID: 9, Lexical: 4}, {ID: 9, Lexical: 90, Excluded: Expired}}))
 }
 
@@ -174,7 +185,7 @@ func drawCandidates(t *rapid.T) []Candidate {
 	for i := range cs {
 		c := Candidate{ID: uint64(i + 1), Provenance: Provenance(rapid.IntRange(0, 7).Draw(t, "p")),
 			Age:     time.Duration(rapid.SampledFrom([]int64{0, 1, -5, int64(day), math.MaxInt64, math.MinInt64}).Draw(t, "age")),
-			Lexical: floats.Draw(t, "lexical"), Excluded: rapid.SampledFrom([]Reason{"", "", "", Expired}).Draw(t, "why"),
+			Lexical: floats.Draw(t, "lexical"), Apart: floats.Draw(t, "apart"), Excluded: rapid.SampledFrom([]Reason{"", "", "", Expired}).Draw(t, "why"),
 			Pinned: rapid.IntRange(0, 9).Draw(t, "pin") == 0, Own: rapid.Bool().Draw(t, "own")}
 		if rapid.Bool().Draw(t, "vector") {
 			c.Cosine = ptr(floats.Draw(t, "cosine"))
