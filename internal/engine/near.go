@@ -262,8 +262,8 @@ func (f *finding) addNear(m *nearModel) {
 		live, ok := v.Resolve(num)
 		return ok && live == num
 	}}
-	if v.past == nil && see.Only != nil {
-		see.Live = v.c.current // pages that are not live have a bit in Only
+	if v.past == nil {
+		see.Live = v.c.current // pages that are not live have a bit in Only, and a vector until gc
 	}
 	for _, h := range f.finder.Search(f.sets, f.asks, near.K, see) {
 		if h.Cosine < format.NearFloor {

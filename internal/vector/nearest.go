@@ -11,33 +11,35 @@
 package vector
 
 import (
+	"encoding/binary"
 	"iter"
 	"math"
-	"math/bits"
 	"slices"
 )
 
 // Set holds vectors of one length, each under a page number. Its owner has one lock for it: Put and Remove run under the
 // write lock, everything else under the read lock.
 //
-// Each vector is kept three times, coarse to fine. A search of many vectors first compares the signs, a bit for each
-// dimension: where they differ from the question's shows roughly how large the angle is. A second bit marks the numbers that
-// are large; with the signs that is two bits a dimension, which show the angle well. The numbers as int8, relative to the
-// largest, give the cosine, to about .001 for the vectors of text models.
+// Each vector is kept twice. A search of many vectors first compares the signs, a bit for each dimension: where they differ
+// from the question's shows roughly how large the angle is. The numbers in 8 bits, relative to the largest, give the cosine,
+// to about .001 for the vectors of text models.
 type Set struct {
-	dims, words int
-	nums        []uint64 // by slot; 0: free
-	signs       []uint64 // words of each slot
-	great       []uint64 // words of each slot
-	small       []int8   // dims of each slot
-	scale       []float32
-	free        []uint32 // slots
-	slots       slotTable
+	dims, words, row int
+	nums             []uint64 // by slot; 0: free
+	signs            []uint64 // words of each slot
+	small            []uint8  // row of each slot: its numbers, each + middle, and zeros
+	sums             []uint32 // of small
+	scale            []float32
+	free             []uint32 // slots
+	slots            slotTable
 }
+
+// middle is added to a number of 8 bits, so that none is below 0.
+const middle = 128
 
 // NewSet makes an empty set of vectors of a length.
 func NewSet(dims int) *Set {
-	return &Set{dims: dims, words: (dims + 63) / 64}
+	return &Set{dims: dims, words: (dims + 63) / 64, row: (dims + 7) / 8 * 8}
 }
 
 // Len counts the vectors.
@@ -62,7 +64,7 @@ func (s *Set) Numbers(zeros bool) iter.Seq[uint64] {
 
 // Bytes is the memory that the vectors take, without the spare capacity of the arrays.
 func (s *Set) Bytes() int {
-	return len(s.nums)*(8+4+16*s.words+s.dims) + s.slots.bytes()
+	return len(s.nums)*(8+4+4+8*s.words+s.row) + s.slots.bytes()
 }
 
 // Reserve makes room for as many vectors in all.
@@ -71,8 +73,8 @@ func (s *Set) Reserve(n int) {
 		return
 	}
 	s.nums, s.scale = withCapacity(s.nums, n), withCapacity(s.scale, n)
-	s.signs, s.great = withCapacity(s.signs, n*s.words), withCapacity(s.great, n*s.words)
-	s.small = withCapacity(s.small, n*s.dims)
+	s.signs, s.sums = withCapacity(s.signs, n*s.words), withCapacity(s.sums, n)
+	s.small = withCapacity(s.small, n*s.row)
 }
 
 // withCapacity copies a slice to one of capacity n. Memory that is new from the system is not touched
@@ -84,7 +86,7 @@ func withCapacity[T any](old []T, n int) []T { return append(make([]T, 0, n), ol
 func (s *Set) Join(from *Set) {
 	first := len(s.nums)
 	s.nums, s.scale = append(s.nums, from.nums...), append(s.scale, from.scale...)
-	s.signs, s.great = append(s.signs, from.signs...), append(s.great, from.great...)
+	s.signs, s.sums = append(s.signs, from.signs...), append(s.sums, from.sums...)
 	s.small = append(s.small, from.small...)
 	for i, num := range from.nums {
 		at := first + i
@@ -98,7 +100,7 @@ func (s *Set) Join(from *Set) {
 
 // Clear forgets all vectors and keeps the memory.
 func (s *Set) Clear() {
-	s.nums, s.scale, s.signs, s.great = s.nums[:0], s.scale[:0], s.signs[:0], s.great[:0]
+	s.nums, s.scale, s.signs, s.sums = s.nums[:0], s.scale[:0], s.signs[:0], s.sums[:0]
 	s.small, s.free = s.small[:0], s.free[:0]
 	s.slots.clear()
 }
@@ -115,15 +117,14 @@ func (s *Set) Put(num uint64, v []float32) {
 		at = uint32(len(s.nums))
 		s.nums = append(s.nums, 0)
 		s.scale = append(s.scale, 0)
+		s.sums = append(s.sums, 0)
 		s.signs = append(s.signs, make([]uint64, s.words)...)
-		s.great = append(s.great, make([]uint64, s.words)...)
-		s.small = append(s.small, make([]int8, s.dims)...)
+		s.small = append(s.small, make([]uint8, s.row)...)
 	}
 	if s.nums[at] = num; !ok {
 		s.slots.put(num, at)
 	}
-	c := code{s.signs[int(at)*s.words:][:s.words], s.great[int(at)*s.words:][:s.words]}
-	s.scale[at] = quantise(s.small[int(at)*s.dims:][:s.dims], c, v)
+	s.sums[at], s.scale[at] = quantise(s.small[int(at)*s.row:][:s.dims], s.signs[int(at)*s.words:][:s.words], v)
 }
 
 // Remove forgets a number.
@@ -135,68 +136,34 @@ func (s *Set) Remove(num uint64) {
 	}
 }
 
-// code is a vector in two bits a dimension: whether a number is above 0, and whether it is large.
-type code struct{ signs, great []uint64 }
-
-// set fills in a number of the code: n of a vector whose squares sum to square. Large is above .98 of the mean (root of the
-// mean square): for numbers as vectors of texts have them that halves the error.
-func (c *code) set(i, n, dims, square int) {
-	if n > 0 {
-		c.signs[i/64] |= 1 << (i % 64)
-	}
-	if 25*n*n*dims > 24*square {
-		c.great[i/64] |= 1 << (i % 64)
-	}
-}
-
-// quantise fills in the code and the small numbers of a vector. It returns the factor that makes a product of small numbers a
-// cosine.
-func quantise(small []int8, c code, v []float32) float32 {
+// quantise fills in the small numbers of a vector and their signs. It returns the sum of the numbers as they are kept, and the
+// factor that makes a product of numbers a cosine.
+func quantise(small []uint8, signs []uint64, v []float32) (sum uint32, scale float32) {
 	unit := 127 / float64(largestOf(v))
 	if math.IsInf(unit, 0) {
 		clear(small)
-		clear(c.signs)
-		clear(c.great)
-		return 0
+		clear(signs)
+		return 0, 0
 	}
 	square := 0
 	for i, f := range v {
 		// Adding magic leaves the nearest integer, of two the even one, in the lowest bits.
 		n := int32(math.Float64bits(float64(float64(f)*unit) + magic))
-		small[i] = int8(n)
+		small[i] = uint8(n + middle)
+		sum += uint32(small[i])
 		square += int(n * n)
 	}
-	c.fill(small, greatest(24*square/(25*len(v))))
-	return float32(1 / math.Sqrt(float64(square)))
+	for w := range signs {
+		set := uint64(0)
+		for _, n := range slices.Backward(small[64*w : min(64*w+64, len(small))]) {
+			set = set<<1 | (middle-uint64(n))>>63
+		}
+		signs[w] = set
+	}
+	return sum, float32(1 / math.Sqrt(float64(square)))
 }
 
 const magic = 3 << 51
-
-// greatest is the greatest number whose square is not above one.
-func greatest(square int) int {
-	n := int(math.Sqrt(float64(square)))
-	for n*n > square {
-		n--
-	}
-	for (n+1)*(n+1) <= square {
-		n++
-	}
-	return n
-}
-
-// fill sets the bits of all numbers, those above limit as large: what set does for each, without a branch.
-func (c *code) fill(small []int8, limit int) {
-	for w := range c.signs {
-		var signs, great uint64
-		for _, n := range slices.Backward(small[64*w : min(64*w+64, len(small))]) {
-			n := int64(n)
-			size := (n ^ n>>63) - n>>63
-			signs = signs<<1 | uint64(-n)>>63
-			great = great<<1 | uint64(int64(limit)-size)>>63
-		}
-		c.signs[w], c.great[w] = signs, great
-	}
-}
 
 // largestOf is the greatest size of a number. Sizes are in the order of their bits.
 func largestOf(v []float32) float32 {
@@ -209,37 +176,51 @@ func largestOf(v []float32) float32 {
 
 // Question is the vector of a question, prepared for searches. It is never changed.
 type Question struct {
-	code
 	sketch
-	greats int     // bits of great
-	large  []int16 // so small that no product with a small vector overflows
+	dims   int
+	eights []eight
+	offset int64 // see dot
 	scale  float64
 }
 
+// eight has eight numbers of a question in 12 bits, each + halfway, as dot multiplies them: of those at even and at odd places
+// the upper and the lower six bits. A number has 16 bits, the last one the lowest.
+type eight struct{ evenUpper, evenLower, oddUpper, oddLower uint64 }
+
+const (
+	sixBits = 6
+	halfway = 1 << (2*sixBits - 1)
+)
+
 // NewQuestion prepares a vector.
 func NewQuestion(v []float32) *Question {
-	words := (len(v) + 63) / 64
-	q := &Question{code: code{make([]uint64, words), make([]uint64, words)}, large: make([]int16, len(v))}
+	q := &Question{dims: len(v), eights: make([]eight, (len(v)+7)/8)}
 	largest := largestOf(v)
 	if largest == 0 {
 		return q
 	}
-	most := min(math.MaxInt16, math.MaxInt32/(128*len(v)))
-	unit, square := float64(most)/float64(largest), 0
+	unit, square := (halfway-1)/float64(largest), int64(0)
+	numbers := make([]int16, len(v))
 	for i, f := range v {
-		n := int(math.RoundToEven(float64(f) * unit))
-		q.large[i] = int16(n)
+		n := int64(math.RoundToEven(float64(f) * unit))
+		numbers[i] = int16(n)
 		square += n * n
+		q.offset += middle * n
+		q.eights[i/8].set(i%8, uint64(n+halfway))
 	}
-	for i, n := range q.large {
-		q.set(i, int(n), 1, square/len(v))
-	}
-	for _, w := range q.great {
-		q.greats += bits.OnesCount64(w)
-	}
-	q.sketch = newSketch(q.large, q.signs, square)
+	q.sketch = newSketch(numbers, square)
 	q.scale = 1 / math.Sqrt(float64(square))
 	return q
+}
+
+// set fills in the number at a place.
+func (e *eight) set(at int, n uint64) {
+	upper, lower, lane := &e.evenUpper, &e.evenLower, 48-at/2*16
+	if at%2 > 0 {
+		upper, lower = &e.oddUpper, &e.oddLower
+	}
+	*upper |= n >> sixBits << lane
+	*lower |= n & (1<<sixBits - 1) << lane
 }
 
 // Cosine returns the cosine of a number's vector and the question's; false if there is none, if their lengths differ, or if one
@@ -247,7 +228,7 @@ func NewQuestion(v []float32) *Question {
 // arithmetic is in integers up to the last two products, so it is the same on every machine.
 func (s *Set) Cosine(q *Question, num uint64) (float64, bool) {
 	at, ok := s.slots.find(num)
-	if !ok || len(q.large) != s.dims || s.scale[at] == 0 || q.scale == 0 {
+	if !ok || q.dims != s.dims || s.scale[at] == 0 || q.scale == 0 {
 		return 0, false
 	}
 	return s.cosine(q, int(at)), true
@@ -261,45 +242,25 @@ func Cosine(question, v []float32) (float64, bool) {
 }
 
 func (s *Set) cosine(q *Question, at int) float64 {
-	c := float64(float64(dot(q.large, s.small[at*s.dims:][:s.dims]))*q.scale) * float64(s.scale[at])
-	return min(max(c, -1), 1)
+	product := dot(q.eights, s.small[at*s.row:][:s.row]) - halfway*int64(s.sums[at]) - q.offset
+	return min(max(float64(float64(product)*q.scale)*float64(s.scale[at]), -1), 1)
 }
 
-// dot is the product of two vectors of one length. Four sums run side by side, since a single one waits for each addition.
-func dot(a []int16, b []int8) int32 {
-	var s0, s1, s2, s3 int32
-	for len(a) >= 8 && len(b) >= 8 {
-		x, y := (*[8]int16)(a), (*[8]int8)(b)
-		s0 += int32(x[0])*int32(y[0]) + int32(x[4])*int32(y[4])
-		s1 += int32(x[1])*int32(y[1]) + int32(x[5])*int32(y[5])
-		s2 += int32(x[2])*int32(y[2]) + int32(x[6])*int32(y[6])
-		s3 += int32(x[3])*int32(y[3]) + int32(x[7])*int32(y[7])
-		a, b = a[8:], b[8:]
-	}
+// dot is the product of a question and a vector as they are kept: of numbers a and b it sums (a + halfway)·(b + middle), so it
+// exceeds the product by halfway times the sum of the vector's, and by middle times the sum of the question's.
+//
+// One multiplication makes four products and adds them: of (a0 + a1·2¹⁶ + a2·2³² + a3·2⁴⁸) and b in the reverse order the upper
+// 16 bits are a0·b0 + … + a3·b3. Six bits times eight, four times, have room in 16, so nothing is carried into them.
+func dot(a []eight, b []uint8) int64 {
+	const even = 0x00ff00ff00ff00ff
+	var upper, lower uint64
 	for i := range a {
-		s0 += int32(a[i]) * int32(b[i])
+		p, w := &a[i], binary.LittleEndian.Uint64(b[8*i:])
+		x, y := w&even, w>>8&even
+		upper += x*p.evenUpper>>48 + y*p.oddUpper>>48
+		lower += x*p.evenLower>>48 + y*p.oddLower>>48
 	}
-	return s0 + s1 + s2 + s3
-}
-
-// coarse returns the distance of a slot's code from the question's: 0 is the same, nine times the dimensions the most that a product of
-// codes can fall short of. In a code a number is 1 or 3, by its sign plus or minus; the product of two is summed by counting
-// bits, of all, of those where one is large, and of those where both are.
-func (s *Set) coarse(q *Question, at int) int {
-	signs, great := s.signs[at*s.words:][:s.words], s.great[at*s.words:][:s.words]
-	qs, qg, great := q.signs[:len(signs)], q.great[:len(signs)], great[:len(signs)]
-	all, ours, theirs, both, differ := 0, 0, 0, 0, 0
-	for w, x := range signs {
-		d, g := x^qs[w], great[w]
-		b := g & qg[w]
-		all += bits.OnesCount64(d)
-		ours += bits.OnesCount64(d & qg[w])
-		theirs += bits.OnesCount64(g) - 2*bits.OnesCount64(d&g)
-		both += bits.OnesCount64(b)
-		differ += bits.OnesCount64(d & b)
-	}
-	product := s.dims - 2*all + 2*(q.greats-2*ours) + 2*theirs + 4*(both-2*differ)
-	return 9*s.dims - product
+	return int64(upper<<sixBits + lower)
 }
 
 // run is the number of numbers that lie together in a slotTable.

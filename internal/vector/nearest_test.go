@@ -334,9 +334,9 @@ func TestScan(t *testing.T) {
 		}
 		to := f.scan(sets, q, 9000*(1+i%2*99), from, left, &v) // the larger total makes it guess
 		got, want, last := map[uint64]bool{}, map[uint64]bool{}, 0
-		for _, p := range f.coarse {
+		for _, p := range f.listed {
 			got[sets[p.set].nums[p.at]] = true
-			last = max(last, int(p.code))
+			last = max(last, int(p.away))
 		}
 		for _, s := range sets {
 			for at, num := range s.nums {
@@ -376,17 +376,39 @@ func TestQuantise(t *testing.T) {
 		}
 		s := NewSet(len(v))
 		s.Put(1, v)
-		unit, square := 127/float64(largestOf(v)), 0
+		unit, sum := 127/float64(largestOf(v)), 0
 		for j, f := range v {
 			n := int(math.RoundToEven(float64(f) * unit))
-			require.EqualValues(t, n, s.small[j])
-			square += n * n
+			require.EqualValues(t, n+middle, s.small[j])
+			require.Equal(t, n > 0, s.signs[j/64]>>(j%64)&1 > 0)
+			sum += n + middle
 		}
-		want := code{make([]uint64, s.words), make([]uint64, s.words)}
-		for j, n := range s.small {
-			want.set(j, int(n), len(v), square)
+		require.EqualValues(t, sum, s.sums[0])
+	}
+}
+
+// TestDot: the product is that of the numbers, the largest included.
+func TestDot(t *testing.T) {
+	rng := rand.New(rand.NewPCG(21, 22))
+	for i := range 400 {
+		n := 1 + rng.IntN(300)
+		v, w := gauss(rng, n, nil, 1), gauss(rng, n, nil, 1)
+		if i%3 == 0 {
+			for j := range v {
+				v[j], w[j] = 1-2*float32(i%2), 1-2*float32(rng.IntN(2)*(i%4))
+			}
 		}
-		require.Equal(t, want, code{s.signs, s.great})
+		s, q := NewSet(n), NewQuestion(v)
+		s.Put(1, w)
+		unit, want, ours, theirs := 2047/float64(largestOf(v)), 0, 0, 0
+		for j := range v {
+			a, b := int(math.RoundToEven(float64(v[j])*unit)), int(s.small[j])-middle
+			want, ours, theirs = want+a*b, ours+a*a, theirs+b*b
+		}
+		got, ok := s.Cosine(q, 1)
+		require.True(t, ok)
+		require.InDelta(t, float64(want)/math.Sqrt(float64(ours)*float64(theirs)), got, 1e-6)
+		require.InDelta(t, cosine(w, v), got, .02)
 	}
 }
 

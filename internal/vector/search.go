@@ -7,23 +7,18 @@ import (
 	"slices"
 )
 
-// A search of few vectors computes the cosine of each. Of many it goes coarse to fine:
-//
-//	signs     of all: what the question weighs where they differ from its own (scan.go)
-//	codes     of the part that is nearest by signs, but of many: both have two bits a dimension (refine)
-//	cosines   of the depth nearest by code (closest)
-//
-// Each step counts in small integers, so a histogram finds where the nearest end without sorting, and takes all that are as
-// near as the last.
+// A search of few vectors computes the cosine of each. Of many it scans the signs of all, what the question weighs where they
+// differ from its own, and computes the cosines of the part that is nearest by them. The scan counts in small integers, so a
+// histogram finds where the nearest end without sorting, and takes all that are as near as the last.
 //
 // Excluded pages take no place among these. What a bit can tell (Live, Only) is asked of those that are near by signs; Shown,
-// which costs more, of those that are near by code, and the range is widened until enough are shown.
+// which costs more, of the best by cosine until enough are shown. Where it hides many, more are listed.
 const (
-	// exactly is the most vectors of which all cosines are computed: they take about as long as the coarse steps.
+	// exactly is the most vectors of which all cosines are computed: they take about as long as scanning many.
 	exactly = 4096
-	// refined is the fewest codes that are compared. Of 100,000 vectors of a model the nearest 3,500 by signs have .997 of the nearest 50.
-	refined = 5000
-	// share is the part of many vectors whose codes are compared. A hundredth is enough for vectors of a model; the rest is for
+	// fewest is how many cosines are computed at least of many vectors (bench/README.md has the recall).
+	fewest = 5000
+	// share is the part of many vectors whose cosines are computed. A hundredth is enough for vectors of a model; the rest is for
 	// vectors without structure.
 	share = 75
 	// part is the number of slots that are scanned before their distances are used, while they are in the processor's cache.
@@ -31,9 +26,6 @@ const (
 	// furthest is above every distance by signs.
 	furthest = 1 << 15
 )
-
-// depth returns how many cosines are computed for k results (bench/README.md has the recall).
-func depth(k, total int) int { return 10*k + 500 + total/800 }
 
 // Hit is a vector that was found, and its cosine with the question's.
 type Hit struct {
@@ -60,18 +52,18 @@ type Finder struct {
 	counts [part]uint16      // of the slots that are scanned
 	near   [part / 64]uint64 // which of them are near
 	seen   []int32           // histogram of how far those are that the scan listed
-	coarse []place           // what the scan listed
-	far    []int32           // histogram of their codes
-	hits   []Hit
-	sorted []float64 // cosines
-	read   uint64    // see touch
+	listed []place           // what the scan listed
+	hits   []Hit             // cosines that were computed
+	size   [levels]int32     // histogram of them
+	best   []Hit
+	read   uint64 // see touch
 }
 
-// place is a slot, and how far its code is from the question's.
+// place is a slot, and how far it is by signs.
 type place struct {
 	set  int32
 	at   uint32
-	code uint16
+	away uint16
 }
 
 // Search returns the k visible vectors of some sets with the greatest cosines, greatest first; of equal ones the greater
@@ -81,88 +73,78 @@ func (f *Finder) Search(sets []*Set, q *Question, k int, v Visible) []Hit {
 	f.hits = f.hits[:0]
 	total := 0
 	for _, s := range sets {
-		if s.dims == len(q.large) {
+		if s.dims == q.dims {
 			total += len(s.nums)
 		}
 	}
-	switch {
-	case k <= 0 || total == 0 || q.scale == 0:
+	if k <= 0 || total == 0 || q.scale == 0 {
 		return nil
-	case total <= exactly:
-		f.all(sets, q, &v)
-	default:
-		f.closest(sets, q, total, depth(k, total), &v)
 	}
-	f.leave(k)
-	slices.SortFunc(f.hits, func(a, b Hit) int { return cmp.Or(cmp.Compare(b.Cosine, a.Cosine), cmp.Compare(b.Num, a.Num)) })
-	return f.hits[:min(k, len(f.hits))]
+	if total <= exactly {
+		f.all(sets, q, &v)
+		f.choose(k, &v)
+		return f.best
+	}
+	want := max(total/share, fewest, 20*k)
+	for from, left := 0, want; from < q.limit(); left *= 2 { // a round scans anew
+		from = f.scan(sets, q, total, from, left, &v)
+		f.takeListed(sets, q)
+		// Where Shown hid some of the best, as many more are wanted.
+		if asked := f.choose(k, &v); len(f.best) == k && len(f.hits)*k >= want*asked {
+			break
+		}
+	}
+	return f.best
 }
 
-// leave drops hits that are not among the k best, and not as near as the last of them. Most are; numbers are sorted in a fraction
-// of the time that hits take.
-func (f *Finder) leave(k int) {
-	if len(f.hits) <= 2*k {
-		return
-	}
-	f.sorted = f.sorted[:0]
+// levels is the number of steps of cosines in a histogram.
+const levels = 1024
+
+func (h *Hit) level() int { return int((h.Cosine + 1) * ((levels - 1) / 2.)) }
+
+// choose puts the k best hits that are shown into best, in order. It returns how many were asked for.
+func (f *Finder) choose(k int, v *Visible) (asked int) {
+	clear(f.size[:])
 	for i := range f.hits {
-		f.sorted = append(f.sorted, f.hits[i].Cosine)
+		f.size[f.hits[i].level()]++
 	}
-	slices.Sort(f.sorted)
-	least := f.sorted[len(f.sorted)-k]
-	f.hits = slices.DeleteFunc(f.hits, func(h Hit) bool { return h.Cosine < least })
+	f.best = f.best[:0]
+	for to := levels; to > 0 && len(f.best) < k; {
+		from, first := to, len(f.best)
+		for n := first; from > 0 && n < k; {
+			from--
+			n += int(f.size[from])
+		}
+		for _, h := range f.hits {
+			if l := h.level(); l >= from && l < to {
+				f.best = append(f.best, h)
+			}
+		}
+		slices.SortFunc(f.best[first:], func(a, b Hit) int { return cmp.Or(cmp.Compare(b.Cosine, a.Cosine), cmp.Compare(b.Num, a.Num)) })
+		last := first
+		for _, h := range f.best[first:] {
+			if last == k {
+				break
+			}
+			if asked++; v.Shown == nil || v.Shown(h.Num) {
+				f.best[last] = h
+				last++
+			}
+		}
+		f.best, to = f.best[:last], from
+	}
+	return asked
 }
 
 func (f *Finder) all(sets []*Set, q *Question, v *Visible) {
 	for _, s := range sets {
-		if s.dims != len(q.large) {
+		if s.dims != q.dims {
 			continue
 		}
 		for at, num := range s.nums {
-			if num != 0 && v.may(num) {
-				f.take(s, q, at, v)
+			if num != 0 && v.may(num) && s.scale[at] > 0 {
+				f.hits = append(f.hits, Hit{num, s.cosine(q, at)})
 			}
-		}
-	}
-}
-
-func (f *Finder) take(s *Set, q *Question, at int, v *Visible) {
-	num := s.nums[at]
-	if s.scale[at] == 0 {
-		return
-	}
-	if v.Shown != nil && !v.Shown(num) {
-		return
-	}
-	f.hits = append(f.hits, Hit{num, s.cosine(q, at)})
-}
-
-// closest computes the cosines of those whose codes are nearest, of those whose signs are, until enough are shown or none is
-// left. Each round takes twice as many as the last, since it scans anew.
-func (f *Finder) closest(sets []*Set, q *Question, total, enough int, v *Visible) {
-	left := max(total/share, refined, 2*enough)
-	for from := 0; from < q.limit() && len(f.hits) < enough; left *= 2 {
-		from = f.scan(sets, q, total, from, left, v)
-		f.refine(sets, q)
-		f.nearest(sets, q, enough, v)
-	}
-}
-
-// refine tells of the slots that were listed how far their codes are, and makes the histogram.
-func (f *Finder) refine(sets []*Set, q *Question) {
-	shift := 0
-	for 18*len(q.large)>>shift >= furthest {
-		shift++
-	}
-	f.far = cleared(f.far, 18*len(q.large)>>shift+1)
-	for some := range slices.Chunk(f.coarse, together) {
-		for _, p := range some {
-			f.read += sets[p.set].touch(int(p.at))
-		}
-		for i := range some {
-			p := &some[i]
-			p.code = uint16(sets[p.set].coarse(q, int(p.at)) >> shift)
-			f.far[p.code]++
 		}
 	}
 }
@@ -171,52 +153,29 @@ func (f *Finder) refine(sets []*Set, q *Question) {
 // once.
 const together = 32
 
-// touch reads the codes of a slot, so that they are at hand soon. The result says nothing: it keeps the reads from being
-// left out.
-func (s *Set) touch(at int) uint64 {
-	first, last := at*s.words, at*s.words+s.words-1
-	return s.signs[first] + s.signs[last] + s.great[first] + s.great[last]
+// takeListed computes the cosines of the slots that the scan listed.
+func (f *Finder) takeListed(sets []*Set, q *Question) {
+	for some := range slices.Chunk(f.listed, together) {
+		for _, p := range some {
+			f.read += sets[p.set].touch(int(p.at))
+		}
+		for _, p := range some {
+			if s, at := sets[p.set], int(p.at); s.scale[at] > 0 {
+				f.hits = append(f.hits, Hit{s.nums[at], s.cosine(q, at)})
+			}
+		}
+	}
 }
 
-// touchSmall reads the numbers of a slot, as touch its codes.
-func (s *Set) touchSmall(at int) (read uint64) {
+// touch reads the numbers of a slot, so that they are at hand soon. The result says nothing: it keeps the reads from being
+// left out.
+func (s *Set) touch(at int) (read uint64) {
 	const line = 64 // bytes that come from memory together
-	numbers := s.small[at*s.dims:][:s.dims]
+	numbers := s.small[at*s.row:][:s.row]
 	for i := 0; i < len(numbers); i += line {
 		read += uint64(numbers[i])
 	}
 	return read
-}
-
-// nearest computes the cosines of the nearest by code that are shown, until there are enough.
-func (f *Finder) nearest(sets []*Set, q *Question, enough int, v *Visible) {
-	for from := 0; from < len(f.far) && len(f.hits) < enough; {
-		left, to := enough-len(f.hits), from
-		for ; to < len(f.far) && left > 0; to++ {
-			left -= int(f.far[to])
-		}
-		f.takeCoded(sets, q, from, to, v)
-		from = to
-	}
-}
-
-// takeCoded takes the slots whose codes are at least from and less than to away.
-func (f *Finder) takeCoded(sets []*Set, q *Question, from, to int, v *Visible) {
-	for rest := f.coarse; len(rest) > 0; {
-		var some [together]place
-		n := 0
-		for n < together && len(rest) > 0 {
-			if p := rest[0]; int(p.code) < to && int(p.code) >= from {
-				some[n] = p
-				n++
-				f.read += sets[p.set].touchSmall(int(p.at))
-			}
-			rest = rest[1:]
-		}
-		for _, p := range some[:n] {
-			f.take(sets[p.set], q, int(p.at), v)
-		}
-	}
 }
 
 // The scan looks at the signs of all vectors: how much of the question lies in dimensions where the signs differ. Each
@@ -250,18 +209,19 @@ type sketch struct {
 // weight is a word of a sketch: the signs, and bits 0 and 1 of the weight of each dimension.
 type weight struct{ signs, low, high uint64 }
 
-// newSketch weighs the numbers of a question whose squares sum to square. signs has a bit for each above 0.
-func newSketch(large []int16, signs []uint64, square int) (s sketch) {
-	unit := perMean / math.Sqrt(float64(square)/float64(len(large)))
-	s.weights = make([]weight, len(signs))
-	for w := range signs {
-		s.weights[w].signs = signs[w]
-	}
-	for i, n := range large {
+// newSketch weighs the numbers of a question whose squares sum to square.
+func newSketch(numbers []int16, square int64) (s sketch) {
+	unit := perMean / math.Sqrt(float64(square)/float64(len(numbers)))
+	s.weights = make([]weight, (len(numbers)+63)/64)
+	for i, n := range numbers {
 		size := min(heaviest, int(math.RoundToEven(math.Abs(float64(n))*unit)))
+		w := &s.weights[i/64]
+		if n > 0 {
+			w.signs |= 1 << (i % 64)
+		}
 		s.most += size
-		s.weights[i/64].low |= uint64(size&1) << (i % 64)
-		s.weights[i/64].high |= uint64(size>>1) << (i % 64)
+		w.low |= uint64(size&1) << (i % 64)
+		w.high |= uint64(size>>1) << (i % 64)
 	}
 	return s
 }
@@ -298,13 +258,13 @@ func (f *Finder) scan(sets []*Set, q *Question, total, from, left int, v *Visibl
 	if within < left && bound < q.limit()-1 { // a bad guess
 		bound, _ = f.within(sets, q, from, left, q.limit()-1, v)
 	}
-	f.coarse = slices.DeleteFunc(f.coarse, func(p place) bool { return int(p.code) > bound })
+	f.listed = slices.DeleteFunc(f.listed, func(p place) bool { return int(p.away) > bound })
 	return bound + 1
 }
 
 // guess returns a distance that probably includes left slots, by a sample.
 func (f *Finder) guess(sets []*Set, q *Question, total, from, left int, v *Visible) (bound int) {
-	f.coarse = f.coarse[:0]
+	f.listed = f.listed[:0]
 	f.seen = cleared(f.seen, q.limit())
 	last := q.limit() - 1
 	step := total / sampled / block * block
@@ -312,7 +272,7 @@ func (f *Finder) guess(sets []*Set, q *Question, total, from, left int, v *Visib
 		return last
 	}
 	for i, s := range sets {
-		if s.dims != len(q.large) {
+		if s.dims != q.dims {
 			continue
 		}
 		for at := 0; at < len(s.nums); at += step {
@@ -330,10 +290,10 @@ func (f *Finder) guess(sets []*Set, q *Question, total, from, left int, v *Visib
 // within lists the visible slots between from and bound, except those that cannot be among the nearest. It returns the
 // distance of the last of the nearest, and how many slots are within it.
 func (f *Finder) within(sets []*Set, q *Question, from, left, bound int, v *Visible) (last, within int) {
-	f.coarse = f.coarse[:0]
+	f.listed = f.listed[:0]
 	f.seen = cleared(f.seen, q.limit())
 	for i, s := range sets {
-		if s.dims != len(q.large) {
+		if s.dims != q.dims {
 			continue
 		}
 		for at := 0; at < len(s.nums); at += part {
@@ -358,7 +318,7 @@ func (f *Finder) listNear(nums []uint64, counts []uint16, near []uint64, first p
 			if at >= len(counts) || int(counts[at]) < from || nums[at] == 0 || !v.may(nums[at]) {
 				continue
 			}
-			f.coarse = append(f.coarse, place{first.set, first.at + uint32(at), counts[at]})
+			f.listed = append(f.listed, place{first.set, first.at + uint32(at), counts[at]})
 			f.seen[counts[at]]++
 			listed++
 		}
