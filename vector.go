@@ -28,7 +28,7 @@ import (
 // Limits of comparing by vectors.
 const (
 	comparedPages = 4   // times TopK: candidates without a vector that get one for the question, best words first
-	moreWords     = 250 // pages more that words propose: one that is near and that words place further down has both
+	moreWords     = 100 // pages more that words propose: one that is near and that words place further down has both
 	twoPassTexts  = 20  // texts that an assembly in two passes may have embedded, the question included
 )
 

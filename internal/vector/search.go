@@ -16,8 +16,6 @@ import (
 const (
 	// exactly is the most vectors of which all cosines are computed: they take about as long as scanning many.
 	exactly = 4096
-	// fewest is how many cosines are computed at least of many vectors (bench/README.md has the recall).
-	fewest = 5000
 	// share is the part of many vectors whose cosines are computed. A hundredth is enough for vectors of a model; the rest is for
 	// vectors without structure.
 	share = 75
@@ -26,6 +24,9 @@ const (
 	// furthest is above every distance by signs.
 	furthest = 1 << 15
 )
+
+// nearest returns how many cosines are computed for the k best of many vectors (bench/README.md has the recall).
+func nearest(k, total int) int { return max(total/share, 3500+10*k) }
 
 // Hit is a vector that was found, and its cosine with the question's.
 type Hit struct {
@@ -85,7 +86,7 @@ func (f *Finder) Search(sets []*Set, q *Question, k int, v Visible) []Hit {
 		f.choose(k, &v)
 		return f.best
 	}
-	want := max(total/share, fewest, 20*k)
+	want := nearest(k, total)
 	for from, left := 0, want; from < q.limit(); left *= 2 { // a round scans anew
 		from = f.scan(sets, q, total, from, left, &v)
 		f.takeListed(sets, q)
@@ -235,6 +236,18 @@ func (s *Set) away(q *Question, from, bound int, out []uint16, near []uint64) {
 	clear(near)
 	weights := q.weights
 	rows := s.signs[from*len(weights) : (from+len(out))*len(weights)]
+	if len(weights) == 2 { // of the small model: without the inner loop it takes two thirds of the time
+		a, b := weights[0], weights[1]
+		for i := range out {
+			row := (*[2]uint64)(rows)
+			rows = rows[2:]
+			x, y := row[0]^a.signs, row[1]^b.signs
+			n := bits.OnesCount64(x&a.low) + bits.OnesCount64(y&b.low) + 2*(bits.OnesCount64(x&a.high)+bits.OnesCount64(y&b.high))
+			out[i] = uint16(n)
+			near[i/64] |= (uint64(bound-n)>>63 ^ 1) << (i % 64)
+		}
+		return
+	}
 	for i := range out {
 		row := rows[:len(weights)]
 		rows = rows[len(weights):]
