@@ -126,7 +126,9 @@ func (db *DB) append(ctx context.Context, leaves []*manifest.Record) error {
 		leaf.Trace = id.String()
 	}
 	leaf.Time = codec.Micros(now)
-	db.leafMade(ctx, now)
+	if b, is := ctx.(*began); is { // the call itself: what was derived from it may be in another goroutine
+		b.leaf = now
+	}
 	d := store.Written
 	if db.opts.AuditSync {
 		d = store.Synced
@@ -148,16 +150,6 @@ func (b *began) Value(key any) any {
 		return b
 	}
 	return b.Context.Value(key)
-}
-
-// leafMade notes when the leaf of a call was made, if ctx is of the call itself: what was derived from it may be in another goroutine.
-func (db *DB) leafMade(ctx context.Context, at time.Time) {
-	if db.opts.Observer == nil {
-		return
-	}
-	if b, is := ctx.(*began); is {
-		b.leaf = at
-	}
 }
 
 // newID makes a ULID from the clock and the randomness of Options, so that a test decides every id.

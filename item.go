@@ -271,16 +271,12 @@ func (a *assembling) triage(items []item) []triage.Candidate {
 	for i := range items {
 		it := &items[i]
 		own := it.own != nil || a.q.Session != "" && it.cand.GroupName == a.q.Session
-		cs = append(cs, candidateOf(i, it.cand, a.now, it.cosine, a.lent(it.cand), own))
+		lent := 0.0
+		if a.vector != nil {
+			lent = it.cand.Beside // the share of its neighbours' cosines
+		}
+		cs = append(cs, candidateOf(i, it.cand, a.now, it.cosine, lent, own))
 	}
 	a.scratch.triaged = cs
 	return cs
-}
-
-// lent returns the share of its neighbours' cosines that a page gets.
-func (a *assembling) lent(c *store.Candidate) float64 {
-	if a.vector == nil {
-		return 0
-	}
-	return c.Beside
 }

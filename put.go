@@ -60,7 +60,10 @@ func (tx *Txn) Put(ctx context.Context, a Artefact) error {
 	if err != nil {
 		return tx.fails(err)
 	}
-	tx.asDraft(&put)
+	if tx.s.gated { // scratch, until the gate lets it pass
+		set(&tx.worth, put.Artefact.ID, put.Artefact.Provenance)
+		put.Artefact.Provenance = store.Scratch
+	}
 	return tx.fails(tx.add(ctx, put))
 }
 
@@ -297,12 +300,4 @@ func (tx *Txn) remove(ctx context.Context, id string) error {
 		set(&tx.drop, id, true)
 	}
 	return nil
-}
-
-// asDraft makes a write of a gated handle scratch and records the provenance that it gets if the gate lets it pass.
-func (tx *Txn) asDraft(p *store.Put) {
-	if tx.s.gated {
-		set(&tx.worth, p.Artefact.ID, p.Artefact.Provenance)
-		p.Artefact.Provenance = store.Scratch
-	}
 }

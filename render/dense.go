@@ -87,14 +87,12 @@ func (w *packer) legend(roles bool) {
 		w.b = appendPreamble(w.b, w.mark)
 		return
 	}
-	w.b = append(append(w.b, w.mark...), legendOf(roles)...)
-}
-
-func legendOf(roles bool) string {
+	w.b = append(w.b, w.mark...)
 	if roles {
-		return legendRoles
+		w.b = append(w.b, legendRoles...)
+	} else {
+		w.b = append(w.b, legendData...)
 	}
-	return legendData
 }
 
 func hasRoles(pages []Page) bool {

@@ -19,14 +19,12 @@ var ErrMalformed = errors.New("row is malformed")
 // Encoder appends; it cannot fail.
 type Encoder struct{ B []byte }
 
-// U8, U32, U64 and I64 append an integer of that width, big endian.
+// U8, U32 and U64 append an integer of that width, big endian.
 func (e *Encoder) U8(v uint8) { e.B = append(e.B, v) }
 
 func (e *Encoder) U32(v uint32) { e.B = binary.BigEndian.AppendUint32(e.B, v) }
 
 func (e *Encoder) U64(v uint64) { e.B = binary.BigEndian.AppendUint64(e.B, v) }
-
-func (e *Encoder) I64(v int64) { e.U64(uint64(v)) }
 
 // Raw appends bytes without a length: the reader knows how many there are.
 func (e *Encoder) Raw(v []byte) { e.B = append(e.B, v...) }
@@ -71,7 +69,7 @@ func (d *Decoder) Fail() {
 	}
 }
 
-// U8, U32, U64 and I64 read what the methods of Encoder with those names wrote; 0 after an error.
+// U8, U32 and U64 read what the methods of Encoder with those names wrote; 0 after an error.
 func (d *Decoder) U8() uint8 {
 	if v := d.Take(1); v != nil {
 		return v[0]
@@ -92,8 +90,6 @@ func (d *Decoder) U64() uint64 {
 	}
 	return 0
 }
-
-func (d *Decoder) I64() int64 { return int64(d.U64()) }
 
 // Uvarint reads an unsigned number of at most ten bytes.
 func (d *Decoder) Uvarint() uint64 {

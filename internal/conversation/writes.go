@@ -102,12 +102,6 @@ func (c *Turns) SetRow(w *Writes, i int, change func(*TurnRow)) {
 	w.Raw(c.TurnKey(PlaceRowKey, c.Blocks[i].ID), row.encodePlace())
 }
 
-// Saved forgets what waited for a commit.
-func (c *Turns) Saved() {
-	c.Unsaved = map[string]bool{}
-	clear(c.Reads)
-}
-
 // How a change of a session reaches the store. Memory changes first and is right only if the commit succeeds:
 //
 //	collected ──Commit──▶ Committed    the change row has the LSN of this commit
@@ -151,7 +145,8 @@ func (c *Conversation) Guard(b *store.Batch, coming int) {
 // Committed takes over the commit that stored the collected writes.
 func (c *Conversation) Committed(lsn uint64) {
 	c.changed = lsn
-	c.Saved()
+	c.Unsaved = map[string]bool{}
+	clear(c.Reads)
 }
 
 // Failed notes a failed commit. The next use finds out by reading whether it happened.

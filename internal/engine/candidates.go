@@ -59,8 +59,8 @@ type corpus struct {
 	reasons map[uint64]string // by page shown, if misses
 }
 
-// shown reports whether the question may see a live page.
-func (v *corpus) shown(live uint64) bool {
+// Shown reports whether the question may see a live page.
+func (v *corpus) Shown(live uint64) bool {
 	p := v.c.page(live)
 	if !slices.Contains(v.chain, p.scope) || v.masked != nil && v.masked[uint64(p.art)] {
 		return false
@@ -81,7 +81,7 @@ func (v *corpus) shown(live uint64) bool {
 // Resolve returns the live page that answers for a page of the index, if the question may see it.
 func (v *corpus) Resolve(num uint64) (uint64, bool) {
 	live := v.c.resolve(num, v.q.AsOf, v.past)
-	if live == 0 || !v.shown(live) {
+	if live == 0 || !v.Shown(live) {
 		return 0, false
 	}
 	return live, true
@@ -119,9 +119,6 @@ func (v *corpus) At(group uint64, pos int) (uint64, bool) {
 	}
 	return uint64(m[pos]), true
 }
-
-// Shown is shown, for the index.
-func (v *corpus) Shown(live uint64) bool { return v.shown(live) }
 
 // Candidates implements store.Store. All of it is read under one read lock, so it is one snapshot.
 // The vectors of a model are waited for before cat.mu is taken: they may have to be read, and no
@@ -356,7 +353,7 @@ func (s *Engine) nameSuperseded(hits []lexical.Hit, out *store.Candidates) {
 func (s *Engine) nameUnread(v *corpus, q *store.CandidateQuery, found []proposal, out *store.Candidates) {
 	n := 0
 	for _, num := range s.unread {
-		if slices.ContainsFunc(found, func(p proposal) bool { return p.num == num }) || s.cat.resolve(num, q.AsOf, nil) != num || !v.shown(num) {
+		if slices.ContainsFunc(found, func(p proposal) bool { return p.num == num }) || s.cat.resolve(num, q.AsOf, nil) != num || !v.Shown(num) {
 			continue
 		}
 		n++
@@ -395,7 +392,7 @@ func (s *Engine) addUnconditional(f *finding) {
 	v, q := &f.corpus, &f.q
 	add := func(num uint64, recent bool) bool {
 		live := s.cat.resolve(num, q.AsOf, nil)
-		if live != num || !v.shown(num) {
+		if live != num || !v.Shown(num) {
 			return false
 		}
 		f.found = append(f.found, proposal{num: num, recent: recent})

@@ -270,7 +270,8 @@ func (c *catalogue) addKey(num uint64, scope uint32, id string) {
 	a.setIDLen(len(id))
 	c.keys = append(c.keys, id...)
 	c.place(num, keyHash(scope, id))
-	c.scopes[scope-1].byID.add(num)
+	ids := c.scopes[scope-1].byID
+	ids.arts = append(ids.arts, uint32(num)) // mu is held for writing, so no reader sorts meanwhile
 	c.used++
 }
 

@@ -33,12 +33,10 @@ import (
 // stateTag stands for a key in the audit. It is keyed so that a caller who chooses the names cannot
 // find two keys with the same tag.
 func (s *Engine) stateTag(key []byte) (tag [8]byte) {
-	d := store.SaltedMAC(s.stateSecret(), func(b []byte) []byte { return append(append(b, "state"...), key...) })
+	secret := s.info.Secret[:min(len(s.info.Secret), 32)] // the length of a salt
+	d := store.SaltedMAC(secret, func(b []byte) []byte { return append(append(b, "state"...), key...) })
 	return [8]byte(d[:])
 }
-
-// stateSecret returns the secret, cut to the length of a salt.
-func (s *Engine) stateSecret() []byte { return s.info.Secret[:min(len(s.info.Secret), 32)] }
 
 // addState adds the state rows of a batch to a commit, and their entries to the leaf. The entries
 // of all rows are cut from one piece of memory.

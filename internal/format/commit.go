@@ -84,7 +84,7 @@ func (c *Commit) Encode(b []byte) []byte {
 	e.Bytes(c.Body)
 	e.U64(c.LSN)
 	e.Raw(c.Batch[:])
-	e.I64(c.At)
+	e.U64(uint64(c.At))
 	e.Count(len(c.Scopes))
 	for _, s := range c.Scopes {
 		e.U32(s.Num)
@@ -151,7 +151,7 @@ func DecodeCommit(b []byte) (*Commit, error) {
 	}
 	c := &Commit{Leaf: d.U64(), Body: d.Own(), LSN: d.U64()}
 	copy(c.Batch[:], d.Take(16))
-	c.At = d.I64()
+	c.At = int64(d.U64())
 	for range d.Count(5) {
 		c.Scopes = append(c.Scopes, NewScope{d.U32(), d.Str()})
 	}

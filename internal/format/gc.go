@@ -511,12 +511,6 @@ func Promoted(r *manifest.Record) (from store.Ref, is bool) {
 	return from, err == nil
 }
 
-// OnlyBodies reports whether a job removes nothing but bodies of leaves, with the texts of their
-// questions.
-func OnlyBodies(j *store.EraseJob) bool {
-	return !j.Names && len(j.Leaves) > 0 && len(j.Refs)+len(j.Held)+len(j.State) == 0
-}
-
 // EraseCounts returns the counts as the leaf of an erase holds them.
 func EraseCounts(r *store.EraseReport) string {
 	s := fmt.Sprintf("artefacts %d, versions %d, pages %d, bytes %d, held %d, questions %d, state %d", r.Artefacts, r.Versions, r.Pages, r.Bytes, r.Held, r.Questions, r.State)

@@ -263,19 +263,16 @@ func ends(text string) int {
 		words[n], before[n] = text[at:to], at
 	}
 	for _, p := range closes {
-		if len(p) <= n && slices.EqualFunc(p, backwards(words[:len(p)]), sameWord) {
+		if len(p) > n {
+			continue
+		}
+		end := slices.Clone(words[:len(p)]) // the last word first
+		slices.Reverse(end)
+		if slices.EqualFunc(p, end, sameWord) {
 			return len(text) - before[len(p)-1]
 		}
 	}
 	return 0
-}
-
-// backwards is the words of a text's end in the order in which they stand: ends collects the last
-// one first.
-func backwards(words []string) []string {
-	out := slices.Clone(words)
-	slices.Reverse(out)
-	return out
 }
 
 // inPhrase reports whether a rune belongs to a word.

@@ -98,9 +98,6 @@ const (
 	tableLength = 512
 )
 
-// reset prepares the table for a question.
-func (s *saturations) reset(average [2]float64) { *s = saturations{average: average} }
-
 // of returns the score of tf occurrences of a word of weight 1 in a text.
 func (s *saturations) of(tf uint32, text shape) float64 {
 	if tf >= tableTF || text >= 2*tableLength {
@@ -132,11 +129,6 @@ func (w *work) plain(v uint32) float64 {
 }
 
 func (w *work) groupPart(v uint32) float64 { return float64(w.weights.Group * w.groupOf(v)) }
-
-// groupMost is the groupPart of the pages in the group of v that get the most for it.
-func (w *work) groupMost(v uint32) float64 {
-	return float64(w.weights.Group * w.groupScore[w.x.cols.groupOf(int(v))])
-}
 
 // groupOf is the score of the group of a page as one text; 0 for a page that gets nothing from
 // others.
@@ -203,11 +195,6 @@ func (w *work) at(group uint64, pos int) (uint32, bool) {
 // slack makes bounds safe against the rounding of sums in another order.
 const slack = 1 + 1e-9
 
-// extra is the most that the common words can add to a page.
-func (w *work) extra(p plan) float64 {
-	return w.most(p, p.order[p.strong:])
-}
-
 // most is the most that some of the words can add to a page by itself.
 func (w *work) most(p plan, terms []int) float64 {
 	sum := 0.0
@@ -235,12 +222,6 @@ func (w *work) leaders() top {
 	return first
 }
 
-// bar is a score that the K-th best page has at least, whatever words follow.
-func (w *work) bar() float64 {
-	first := w.leaders()
-	return first.floor() / slack
-}
-
 // floor is a score that the K-th best page has at least: the K-th best
 // without common words, among those that are best without their neighbours.
 func (w *work) floor() float64 {
@@ -265,7 +246,8 @@ func (w *work) floor() float64 {
 func (w *work) candidates(floor, extra float64) {
 	window := 1 + 2*w.weights.Near1 + 2*w.weights.Near2
 	for _, v := range w.touched {
-		if slack*(w.own[v]*window+w.groupMost(v)+w.mostForms+w.spoken)+extra < floor {
+		group := float64(w.weights.Group * w.groupScore[w.x.cols.groupOf(int(v))])
+		if slack*(w.own[v]*window+group+w.mostForms+w.spoken)+extra < floor {
 			continue
 		}
 		if w.corpus.Alone(w.number(v)) {

@@ -192,7 +192,7 @@ func (w *work) prepare(st Stats) {
 	c := w.x.cols
 	pages, groups := len(c.scope), len(c.groups)
 	w.slot = grown(w.slot, pages)
-	w.sat.reset(st.averages())
+	w.sat = saturations{average: st.averages()}
 	w.own, w.common, w.wanted = grown(w.own, pages), grown(w.common, pages), grown(w.wanted, pages)
 	w.seen = grown(w.seen, pages/64+1)
 	w.tf, w.groupScore = grown(w.tf, groups), grown(w.groupScore, groups)
@@ -217,7 +217,7 @@ type word struct {
 // least. The bar is computed only where it can pay: when the next word has more pages than were hit
 // so far, and most of the text is in no group. It costs a pass over the touched pages.
 func (w *work) hits(p plan, st Stats, total scopeStats) (floor float64, err error) {
-	extra := w.extra(p)
+	extra := w.most(p, p.order[p.strong:])      // of the common words
 	alone := total.groupLength < total.length/2 // otherwise looking for the bar is in vain
 	w.groups = w.weights.Group > 0 && total.groups > 0
 	lender := 0
@@ -225,7 +225,8 @@ func (w *work) hits(p plan, st Stats, total scopeStats) (floor float64, err erro
 		grouped := i < p.group && w.groups
 		threshold := math.Inf(-1)
 		if alone && st.DF[t] > uint64(len(w.touched)) {
-			threshold = w.bar() - w.most(p, p.order[i+1:p.strong]) - extra - w.spoken
+			best := w.leaders()
+			threshold = best.floor()/slack - w.most(p, p.order[i+1:p.strong]) - extra - w.spoken
 		}
 		x := word{term: t, weight: p.weight[t], name: w.isName(t), lender: -1}
 		if w.turns && !x.name && lender < lenders {

@@ -72,7 +72,8 @@ func (w *partWriter) add(t *tail, d Doc) {
 		n++
 	}
 	p := (*t)[n-1]
-	p.add(d)
+	p.docs = append(p.docs, d.row())
+	p.lists.add(d.Scope, d.Analysis.Terms)
 	if len(p.docs) >= flushDocs || len(p.lists.uses) >= partPosts || p.lists.used >= partTerms {
 		w.pack(p)
 	}
@@ -116,12 +117,6 @@ func clip[T any](s []T) []T {
 	c := make([]T, len(s))
 	copy(c, s)
 	return c
-}
-
-// add enters a page. Its terms stand page after page until the part is packed or read.
-func (p *part) add(d Doc) {
-	p.docs = append(p.docs, d.row())
-	p.lists.add(d.Scope, d.Analysis.Terms)
 }
 
 // together is the number of terms that are looked up at once. A part is larger than a cache of the processor:

@@ -58,19 +58,6 @@ func ParseProvenance(s string) (Provenance, error) {
 	return 0, fmt.Errorf("triage: %q is no provenance; use scratch, tool, validated, chunk or human-verified", s)
 }
 
-// Lowest is the provenance of what derives from all of ps: the least trusted of
-// them, zero for none.
-func Lowest(ps ...Provenance) Provenance {
-	if len(ps) == 0 {
-		return 0
-	}
-	low := ps[0]
-	for _, p := range ps[1:] {
-		low = min(low, p)
-	}
-	return low
-}
-
 // Weights of the three signals; they sum to 1.
 type Weights struct{ Recency, Trust, Semantic float64 }
 

@@ -54,8 +54,6 @@ func TestProvenance(t *testing.T) {
 		_, err := ParseProvenance(p.String())
 		require.Error(t, err)
 	}
-	require.Equal(t, Tool, Lowest(Chunk, Tool, Verified))
-	require.Equal(t, Provenance(0), Lowest())
 }
 
 func TestPresetsSumToOne(t *testing.T) {

@@ -58,7 +58,9 @@ func (u *unit) cost(p pick) int {
 // makeUnits groups the items. The order of the units depends on the items' contents only, never on their order.
 func makeUnits(items []Item) []unit {
 	units := make([]unit, 0, len(items))
-	members := canonicalOrder(items) // a lone item's members are a slice of this one
+	members := indexes(len(items))
+	slices.SortFunc(members, func(a, b int) int { return items[a].compare(&items[b]) })
+	// a lone item's members are a slice of this one
 	byGroup := map[string]int{}
 	for n, i := range members {
 		g := items[i].Group
@@ -198,12 +200,6 @@ func (it *Item) flags() (n int) {
 		}
 	}
 	return n
-}
-
-func canonicalOrder(items []Item) []int {
-	order := indexes(len(items))
-	slices.SortFunc(order, func(a, b int) int { return items[a].compare(&items[b]) })
-	return order
 }
 
 // windowOrder is by place, then position, then identity.
