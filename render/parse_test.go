@@ -415,7 +415,7 @@ func parseDate(s string, t *time.Time) bool {
 		*t = time.Unix(sec, 0).UTC()
 		return true
 	}
-	for _, layout := range []string{dateDay, dateSecond} {
+	for _, layout := range []string{time.DateOnly, "2006-01-02T15:04:05Z"} {
 		if d, err := time.Parse(layout, s); err == nil {
 			*t = d
 			return true

@@ -180,11 +180,6 @@ func appendDate(b []byte, t time.Time) []byte {
 
 func appendTwo(b []byte, n int) []byte { return append(b, byte('0'+n/10), byte('0'+n%10)) }
 
-const (
-	dateDay    = "2006-01-02"
-	dateSecond = "2006-01-02T15:04:05Z"
-)
-
 // Frame returns what a context costs besides its pages: the text around them, and the text that the functions Anthropic
 // and Gemini put before pages whose first turn is the assistant's, "" for other pages. That text is not part of Text.
 func Frame(pages []Page, long bool) (text, before string) {

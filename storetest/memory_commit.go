@@ -166,7 +166,7 @@ func (c *commit) stale() {
 			st.Reason = "deleted"
 		case is != p:
 			st.Reason, st.Now = "replaced", is.row().Version
-		case format.Expired(p.head, c.batch.Now):
+		case expired(p.head, c.batch.Now):
 			st.Reason = "expired"
 		default:
 			continue

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/internal/lexical"
@@ -29,7 +30,7 @@ const mostMisses = 20
 func (s search) Shown(num uint64) bool {
 	h := s.page(num).head
 	return slices.Contains(s.q.Scopes, h.Scope) && !slices.Contains(s.q.Mask, store.Ref{Scope: h.Scope, ID: h.ID}) &&
-		format.Passes(s.q, h) && (format.Excludes(s.q, h) != "") == s.misses
+		passes(s.q, h) && (excludes(s.q, h) != "") == s.misses
 }
 
 // Resolve returns the page that answers for one whose words were found.
@@ -213,7 +214,7 @@ func (s search) beside(num uint64) (most float64) {
 func (s search) leftOut(found, misses []lexical.Hit) (out []store.Excluded) {
 	counts, nearest := map[string]int{}, map[string][]store.Candidate{}
 	for _, h := range s.current() {
-		why := format.Excludes(s.q, h)
+		why := excludes(s.q, h)
 		if s.successor(h) != nil {
 			why = triage.Superseded
 		}
@@ -222,7 +223,7 @@ func (s search) leftOut(found, misses []lexical.Hit) (out []store.Excluded) {
 		}
 	}
 	for _, p := range s.pages {
-		if slices.Contains(s.q.Scopes, p.head.Scope) && s.then.answers(p) == p && !format.Passes(s.q, p.head) {
+		if slices.Contains(s.q.Scopes, p.head.Scope) && s.then.answers(p) == p && !passes(s.q, p.head) {
 			counts[triage.Filtered]++
 		}
 	}
@@ -237,11 +238,38 @@ func (s search) leftOut(found, misses []lexical.Hit) (out []store.Excluded) {
 		}
 	}
 	for _, h := range misses {
-		miss(format.Excludes(s.q, s.page(h.Num).head), h.Num, h)
+		miss(excludes(s.q, s.page(h.Num).head), h.Num, h)
 	}
 	for _, why := range slices.Sorted(maps.Keys(counts)) {
 		named := nearest[why][:min(len(nearest[why]), mostMisses)]
 		out = append(out, store.Excluded{Reason: why, Count: counts[why], Matched: len(named), Nearest: named})
 	}
 	return out
+}
+
+// expired reports whether a version is no longer served at a time.
+func expired(h *store.Head, now time.Time) bool {
+	return !h.ExpiresAt.IsZero() && h.ExpiresAt.UnixMicro() <= now.UnixMicro()
+}
+
+// ownTurn reports whether a version is a turn of the session that asks.
+func ownTurn(q *store.CandidateQuery, h *store.Head) bool {
+	return q.Session != "" && h.Group == q.Session && h.Scope == q.Scopes[0]
+}
+
+// excludes returns the first rule that keeps a live version out of the candidates; "": none does. It does not apply the
+// filter; see passes.
+func excludes(q *store.CandidateQuery, h *store.Head) triage.Reason {
+	p := format.Ruled{Kind: h.Kind, Provenance: h.Provenance, Own: ownTurn(q, h)}
+	p.Turn = h.Kind == store.KindMessage && h.Provenance <= store.Tool && h.Group != ""
+	if !h.ExpiresAt.IsZero() {
+		p.Expires = h.ExpiresAt.UnixMicro()
+	}
+	return format.Rule(q, &p)
+}
+
+// passes reports whether a version passes the filter. Turns of the session pass any filter, and
+// system pages one that is not Strict.
+func passes(q *store.CandidateQuery, h *store.Head) bool {
+	return ownTurn(q, h) || h.Kind == store.KindSystem && !q.Strict || q.Filter.Match(h)
 }

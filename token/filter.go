@@ -18,19 +18,6 @@ const (
 	charProbes   = 16
 )
 
-// newFilter returns the filter of the given tokens.
-func newFilter(tokens []string) filter {
-	bits := make([]byte, (len(tokens)*bitsPerToken/8/block+1)*block)
-	for _, t := range tokens {
-		x, at := hash(t).place(len(bits))
-		for range probesOf(t) {
-			bits[at+int(x>>58)] |= 1 << (x >> 55 & 7)
-			x *= spread
-		}
-	}
-	return filter(bits)
-}
-
 // has reports whether a string passes. h is its hash.
 func (f filter) has(s string, h sum) bool {
 	x, at := h.place(len(f))

@@ -133,27 +133,6 @@ func WrittenFrom(b *store.Batch, p *store.Put) string {
 // took it.
 func Live(h *store.Head) bool { return !h.Deleted && !h.Gone }
 
-// Expired reports whether a version is no longer served at a time.
-func Expired(h *store.Head, now time.Time) bool {
-	return !h.ExpiresAt.IsZero() && h.ExpiresAt.UnixMicro() <= now.UnixMicro()
-}
-
-// own reports whether a version is a turn of the session that asks.
-func own(q *store.CandidateQuery, h *store.Head) bool {
-	return q.Session != "" && h.Group == q.Session && h.Scope == q.Scopes[0]
-}
-
-// Excludes returns the first rule that keeps a live version out of the candidates; "": none does. It does not apply the
-// filter; see Passes.
-func Excludes(q *store.CandidateQuery, h *store.Head) triage.Reason {
-	p := Ruled{Kind: h.Kind, Provenance: h.Provenance, Own: own(q, h)}
-	p.Turn = h.Kind == store.KindMessage && h.Provenance <= store.Tool && h.Group != ""
-	if !h.ExpiresAt.IsZero() {
-		p.Expires = h.ExpiresAt.UnixMicro()
-	}
-	return Rule(q, &p)
-}
-
 // Ruled has the fields of a live page that the rules ask for.
 type Ruled struct {
 	Expires    int64 // microseconds; 0: never
@@ -179,12 +158,6 @@ func Rule(q *store.CandidateQuery, p *Ruled) triage.Reason {
 		return triage.OtherKind
 	}
 	return ""
-}
-
-// Passes reports whether a version passes the filter. Turns of the session pass any filter, and
-// system pages one that is not Strict.
-func Passes(q *store.CandidateQuery, h *store.Head) bool {
-	return own(q, h) || h.Kind == store.KindSystem && !q.Strict || q.Filter.Match(h)
 }
 
 // LeavesOut reports whether the filter excludes a version that has not been put yet, as of the

@@ -359,13 +359,9 @@ func (x *Index) Stats(scopes []uint32, rows Rows, terms []string) (Stats, error)
 }
 
 // ScoreDoc scores a page that is not in the index, e.g. a transaction's own write, with the
-// statistics that Stats returned for the terms of the query: its own words, its speaker and its
-// date. For a page that is no turn Own equals the Own of its Hit. A turn counts as one whose speaker
-// always speaks at such length. Neighbours, groups and forms do not count.
-func (x *Index) ScoreDoc(st Stats, d Doc, q Query) Hit { return scoreDoc(st, d, q, x.commonPages) }
-
-// ScoreDoc is Index.ScoreDoc for a caller that has the statistics but not the index, which may be
-// in another process.
+// statistics that Stats returned for the terms of the query, maybe in another process: its own
+// words, its speaker and its date. For a page that is no turn Own equals the Own of its Hit. A turn
+// counts as one whose speaker always speaks at such length. Neighbours, groups and forms do not count.
 func ScoreDoc(st Stats, d Doc, q Query) Hit { return scoreDoc(st, d, q, commonPages) }
 
 // scoreDoc adds up what Search would: rarer words and common words apart and in the order of the

@@ -206,7 +206,7 @@ func TestSearchIsTheDefinition(t *testing.T) {
 			for _, h := range want {
 				if own := n.own[h.Num]; h.Via == 0 && own > 0 && q.Weights.Turns {
 					d := m.world.docs[h.Num]
-					scored := m.layered.ScoreDoc(st, d, q)
+					scored := scoreDoc(st, d, q, m.layered.commonPages)
 					by := 1.0 // a speaker's mean is not known there
 					if d.Turn != nil {
 						by = longer(float64(d.Analysis.Length), float64(d.Analysis.Length)) / n.longer(d)
@@ -384,7 +384,7 @@ func TestRedirectTakesTheMaximum(t *testing.T) {
 
 	st := memStore{}.stats(t, x, q.Scopes, q.Terms)
 	require.Equal(t, uint64(2), st.DF[0], "a superseded version counts until it is removed")
-	require.Equal(t, x.ScoreDoc(st, Doc{Analysis: words("dentist", 1, "gus", 1)}, q).Score, hits[0].Score, "one version, not the sum of two")
+	require.Equal(t, scoreDoc(st, Doc{Analysis: words("dentist", 1, "gus", 1)}, q, x.commonPages).Score, hits[0].Score, "one version, not the sum of two")
 }
 
 // lending is DefaultWeights for pages of any kind.

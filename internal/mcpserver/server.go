@@ -23,7 +23,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -47,7 +46,6 @@ type Config struct {
 	// cannot ask have their writes held.
 	Confirm string
 	Version string // of the program
-	Logger  *slog.Logger
 }
 
 // server is the state that the handlers share. It keeps nothing between calls, so one server answers many clients over HTTP.
@@ -76,7 +74,7 @@ func New(c Config) (*mcp.Server, error) {
 	}
 	s := &server{Config: c, scope: c.DB.Scope(c.Scope, opts...), mac: key}
 	out := mcp.NewServer(&mcp.Implementation{Name: "ctxpage", Title: "ctxpage memory", Version: c.Version}, &mcp.ServerOptions{
-		Instructions: s.instructions(), Logger: c.Logger, Capabilities: &mcp.ServerCapabilities{},
+		Instructions: s.instructions(), Capabilities: &mcp.ServerCapabilities{},
 		// Answers depend on who asks: nothing between client and server may keep them.
 		SetCacheable: func(_ context.Context, _ mcp.Request, c *mcp.Cacheable) { c.CacheScope = "private" },
 	})

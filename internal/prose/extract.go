@@ -27,12 +27,6 @@ const (
 	cutUnit  = 600 // bytes; a longer sentence is broken at commas, else at words
 )
 
-// extract cuts a text down to the sentences that answer the question and those the rest of the text turns around.
-// Ranges are half-open and in bytes; nil when the text is too short to be cut.
-func extract(text string, an *lexical.Analyzer, question string) [][2]uint32 {
-	return PartsOf(text, an).Extract(QuestionTerms(an, question), len(text))
-}
-
 // Parts keeps what an extract needs of a text for any question: its sentences, and how central each is to the text.
 // They are made once for a page in memory. QuestionTerms are kept as hashes: nothing is asked of them but whether two are one.
 type Parts struct {

@@ -105,3 +105,9 @@ func FuzzSentences(f *testing.F) {
 		require.Equal(t, text, strings.Join(sentencesOf(text), ""))
 	})
 }
+
+// extract cuts a text down to the sentences that answer the question and those the rest of the text turns around.
+// Ranges are half-open and in bytes; nil when the text is too short to be cut.
+func extract(text string, an *lexical.Analyzer, question string) [][2]uint32 {
+	return PartsOf(text, an).Extract(QuestionTerms(an, question), len(text))
+}

@@ -206,15 +206,6 @@ func (c *Client) Close() error {
 // byeTime bounds the goodbye, so that Close does not wait for a stopped server.
 const byeTime = 200 * time.Millisecond
 
-// abandon ends the client without a goodbye, as a kill would.
-func (c *Client) abandon() {
-	c.mu.Lock()
-	c.closed = true
-	c.mu.Unlock()
-	c.end()
-	c.running.Wait()
-}
-
 // enter counts a call; leave ends it.
 func (c *Client) enter() error {
 	c.mu.Lock()

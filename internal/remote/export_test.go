@@ -13,8 +13,14 @@ import (
 	"github.com/vmihailenco/msgpack/v5/msgpcode"
 )
 
-// Abandon ends a client as a killed process ends.
-func (c *Client) Abandon() { c.abandon() }
+// Abandon ends the client without a goodbye, as a kill would.
+func (c *Client) Abandon() {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	c.end()
+	c.running.Wait()
+}
 
 // Patient gives options of a server that waits for so long for the rest of a request.
 func Patient(o ServerOptions, d time.Duration) ServerOptions {

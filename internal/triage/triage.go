@@ -81,11 +81,6 @@ type Scored struct {
 	Reason                   Reason  // why it was left out; empty for what stays
 }
 
-// Rank scores and orders the candidates: first pages that are always red, then the others, then those with a Reason.
-// Within each the order is by greater score, then younger pages and greater IDs, and behind them older turns and lower IDs.
-// The input does not change.
-func Rank(p Preset, cs []Candidate) []Scored { return new(Ranker).Rank(p, cs) }
-
 // Ranker ranks repeatedly without allocating. It is not safe for concurrent use.
 type Ranker struct {
 	scored []Scored
@@ -93,8 +88,9 @@ type Ranker struct {
 	places []place
 }
 
-// Rank does what the function Rank does, in memory that the Ranker owns. The result is valid until the next
-// call.
+// Rank scores and orders the candidates: first pages that are always red, then the others, then those with a Reason.
+// Within each the order is by greater score, then younger pages and greater IDs, and behind them older turns and lower IDs.
+// The input does not change. The result is in memory of the Ranker and valid until the next call.
 func (r *Ranker) Rank(p Preset, cs []Candidate) []Scored {
 	r.screen(p, cs)
 	keepFirst(p, r.scored)

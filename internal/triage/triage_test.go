@@ -278,3 +278,5 @@ func TestReasonsAreListed(t *testing.T) {
 	}
 	require.False(t, Known(""))
 }
+
+func Rank(p Preset, cs []Candidate) []Scored { return new(Ranker).Rank(p, cs) }
