@@ -270,8 +270,7 @@ func (c *catalogue) addKey(num uint64, scope uint32, id string) {
 	a.setIDLen(len(id))
 	c.keys = append(c.keys, id...)
 	c.place(num, keyHash(scope, id))
-	ids := c.scopes[scope-1].byID
-	ids.arts = append(ids.arts, uint32(num)) // mu is held for writing, so no reader sorts meanwhile
+	c.scopes[scope-1].byID.add(num)
 	c.used++
 }
 

@@ -605,6 +605,10 @@ func (l *idList) all() []uint32 {
 	return l.arts
 }
 
+// add appends a new artefact. The caller holds mu of the catalogue for writing, so no reader sorts
+// meanwhile.
+func (l *idList) add(art uint64) { l.arts = append(l.arts, uint32(art)) }
+
 // sorted returns the artefacts in order. New ones are sorted apart and merged, so that listings
 // between writes cost one copy.
 func (l *idList) sorted(c *catalogue) []uint32 {
