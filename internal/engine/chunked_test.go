@@ -217,7 +217,7 @@ func manyKinds() *catalogue {
 // unchanged is for images that nobody disturbs.
 func unchanged() bool { return true }
 
-// TestLayoutOfColumns: a snapshot has the layout of version 2, whatever the rows in memory look like. If it is to change, a
+// TestLayoutOfColumns: a snapshot has the layout of version 1, whatever the rows in memory look like. If it is to change, a
 // file of another layout must not be read as this one: raise columnsVersion of filestore, then take the new digest.
 func TestLayoutOfColumns(t *testing.T) {
 	c, out := manyKinds(), &Columns{}

@@ -57,7 +57,7 @@ const (
 	columnsSuffix  = ".columns"
 	newSuffix      = ".columns.new" // until it is whole
 	columnsMagic   = "ctxpcols"
-	columnsVersion = 2
+	columnsVersion = 1
 	columnsHead    = 8 + 4 + 4 + 8 + 8
 	columnsEntry   = 1 + 8 + sha256.Size
 	columnsMost    = 1 << 20 // bytes of a directory
