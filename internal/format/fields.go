@@ -18,6 +18,8 @@
 package format
 
 import (
+	"math"
+	"strings"
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/archive"
@@ -208,15 +210,71 @@ var batchFields = codec.Record[store.Batch]{
 	},
 }
 
+// A leaf has at most mostRefs writes. With mostRef, the length of scope and id, it bounds what a damaged list allocates.
+const (
+	mostRefs = 1 << 16
+	mostRef  = store.MaxScope + 1 + store.MaxID
+)
+
+// packedRefs is a list of references in which each says how much of its scope and id the one before has. An outcome names
+// every artefact of its batch, mostly of one scope: as records they took 30 bytes each.
+func packedRefs(tag uint64, name string, at func(*store.Outcome) *[]store.Ref) codec.Field[store.Outcome] {
+	return codec.Field[store.Outcome]{Tag: tag, Name: name,
+		Write: func(e *codec.Encoder, o *store.Outcome) {
+			list := *at(o)
+			if len(list) == 0 {
+				return
+			}
+			e.Count(len(list))
+			last := ""
+			for _, r := range list {
+				id := r.Scope + "\x00" + r.ID
+				common := 0
+				for common < min(len(id), len(last)) && id[common] == last[common] {
+					common++
+				}
+				e.Count(common)
+				e.Str(id[common:])
+				e.Varint(int64(r.Page))
+				e.Uvarint(uint64(r.Version))
+				last = id
+			}
+		},
+		Read: func(d *codec.Decoder, o *store.Outcome) {
+			n := d.Count(4)
+			if n > mostRefs {
+				d.Fail()
+				return
+			}
+			list, last := make([]store.Ref, n), ""
+			for i := range list {
+				common, rest := d.Uvarint(), d.Str()
+				page, version := d.Varint(), d.Uvarint()
+				if d.Err != nil || common > uint64(len(last)) || int(common)+len(rest) > mostRef || int64(int(page)) != page || version > math.MaxUint32 {
+					d.Fail()
+					return
+				}
+				last = last[:common] + rest
+				scope, id, ok := strings.Cut(last, "\x00")
+				if !ok {
+					d.Fail()
+					return
+				}
+				list[i] = store.Ref{Scope: scope, ID: id, Page: int(page), Version: uint32(version)}
+			}
+			*at(o) = list
+		}}
+}
+
 // outcomeFields are the fields of an outcome, in a row of its own and inside a held batch.
 var outcomeFields = codec.Record[store.Outcome]{Name: "an outcome", Fields: []codec.Field[store.Outcome]{
 	codec.Uint(1, "Status", func(o *store.Outcome) *store.Status { return &o.Status }),
 	codec.Uint(2, "LSN", func(o *store.Outcome) *uint64 { return &o.LSN }),
 	codec.Uint(3, "Leaf", func(o *store.Outcome) *uint64 { return &o.Leaf }),
-	codec.List(4, "Refs", &refFields, func(o *store.Outcome) *[]store.Ref { return &o.Refs }),
+	packedRefs(4, "Refs", func(o *store.Outcome) *[]store.Ref { return &o.Refs }),
 	codec.Text(5, "Reason", func(o *store.Outcome) *string { return &o.Reason }),
-	codec.List(6, "Stale", &refFields, func(o *store.Outcome) *[]store.Ref { return &o.Stale }),
-	codec.List(7, "Repeats", &refFields, func(o *store.Outcome) *[]store.Ref { return &o.Repeats }),
+	packedRefs(6, "Stale", func(o *store.Outcome) *[]store.Ref { return &o.Stale }),
+	packedRefs(7, "Repeats", func(o *store.Outcome) *[]store.Ref { return &o.Repeats }),
 }}
 
 // heldFields are the fields of a held batch: the whole batch as it was judged, and the decision.
