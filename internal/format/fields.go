@@ -210,11 +210,9 @@ var batchFields = codec.Record[store.Batch]{
 	},
 }
 
-// A leaf has at most mostRefs writes. With mostRef, the length of scope and id, it bounds what a damaged list allocates.
-const (
-	mostRefs = 1 << 16
-	mostRef  = store.MaxScope + 1 + store.MaxID
-)
+// mostRef is the length of a scope and an id. With archive.MaxPages, the most that a batch writes, it bounds what a damaged list
+// allocates.
+const mostRef = store.MaxScope + 1 + store.MaxID
 
 // packedRefs is a list of references in which each says how much of its scope and id the one before has. An outcome names
 // every artefact of its batch, mostly of one scope: as records they took 30 bytes each.
@@ -242,7 +240,7 @@ func packedRefs(tag uint64, name string, at func(*store.Outcome) *[]store.Ref) c
 		},
 		Read: func(d *codec.Decoder, o *store.Outcome) {
 			n := d.Count(4)
-			if n > mostRefs {
+			if n > archive.MaxPages {
 				d.Fail()
 				return
 			}

@@ -337,7 +337,7 @@ const (
 	rowRemoved  = 'R'
 	rowDocs     = 'D'
 	rowTerm     = 'T'
-	rowVersion  = 2
+	rowVersion  = 1
 	sumSize     = 4
 	docsInRow   = 1024
 	scopeSize   = 4
