@@ -214,7 +214,7 @@ var batchFields = codec.Record[store.Batch]{
 // allocates.
 const mostRef = store.MaxScope + 1 + store.MaxID
 
-// packedRefs is a list of references in which each says how much of its scope and id the one before has. An outcome names
+// packedRefs is a list of references, each of which begins with how much of its scope and id it shares with its predecessor. An outcome names
 // every artefact of its batch, mostly of one scope: as records they took 30 bytes each.
 func packedRefs(tag uint64, name string, at func(*store.Outcome) *[]store.Ref) codec.Field[store.Outcome] {
 	return codec.Field[store.Outcome]{Tag: tag, Name: name,
