@@ -176,8 +176,13 @@ func (s *state) context(db *ctxpage.DB, c *assembled) error {
 		}
 		return nil
 	}
-	if leaf, err := leafOf(db, c.id); err != nil || !reflect.DeepEqual(leaf, c.leaf) {
-		return fmt.Errorf("its leaf is %+v, was %+v: %w", leaf, c.leaf, err)
+	leaf, readErr := leafOf(db, c.id)
+	if c.perhaps != "" && readErr == nil && leaf.Pruned != nil {
+		c.pruned = c.perhaps
+		return s.context(db, c)
+	}
+	if readErr != nil || !reflect.DeepEqual(leaf, c.leaf) {
+		return fmt.Errorf("its leaf is %+v, was %+v: %w", leaf, c.leaf, readErr)
 	}
 	who, partly := s.lacks(c)
 	switch whole := !partly && !c.taken; {

@@ -72,6 +72,7 @@ type assembled struct {
 	lost    bool   // gc may have dropped its draft
 	taken   bool   // an erase took its draft
 	pruned  string // by whom
+	perhaps string // who may have pruned it
 }
 
 type page struct {
@@ -320,7 +321,8 @@ func (s *state) eraseContext(c *assembled, req *ops.Request, goes map[name]bool,
 	if c.pruned != "" {
 		return nil
 	}
-	ours := whole(req, c.scope) || c.session != "" && req.Session == store.Ref{Scope: c.scope, ID: c.session}
+	emptied, sure := s.emptied(name{c.scope, c.session}, req, goes)
+	ours := whole(req, c.scope) || c.session != "" && req.Session == store.Ref{Scope: c.scope, ID: c.session} || emptied && sure
 	shows := false
 	for _, p := range c.pages {
 		if p.version >= 0 && goes[name{p.ref.Scope, p.ref.ID}] && s.versions[p.version].readable() {
@@ -344,10 +346,32 @@ func (s *state) eraseContext(c *assembled, req *ops.Request, goes map[name]bool,
 		c.unsure = true
 	}
 	c.taken = c.taken || ours && whole(req, c.scope) && c.directed()
-	if req.Names && ours {
+	switch {
+	case req.Names && ours:
 		c.pruned = req.By
+	case emptied:
+		c.perhaps, c.unsure, c.lost = req.By, true, true
 	}
 	return nil
+}
+
+// emptied reports whether an erase with Names takes all that is left of a session, so that its name goes, too, and whether that is
+// sure: gc may have forgotten what stays.
+func (s *state) emptied(session name, req *ops.Request, goes map[name]bool) (is, sure bool) {
+	if !req.Names || session.id == "" || !s.touched(req, goes)[session] {
+		return false, true
+	}
+	sure = true
+	for k, a := range s.arts {
+		switch {
+		case k.scope != session.scope || a.session != session.id || goes[k] || a.nameless:
+		case a.lost:
+			sure = false
+		default:
+			return false, true
+		}
+	}
+	return true, sure
 }
 
 func (s *state) eraseHeld(h *held, req *ops.Request, goes map[name]bool) {
