@@ -243,7 +243,7 @@ func TestFilterInvalid(t *testing.T) {
 	for field, f := range map[string]Filter{
 		"filter.id_prefix":     {IDPrefix: "a\x00"},
 		"filter.subject":       {Subject: strings.Repeat("x", store.MaxID+1)},
-		"filter.tags_any":      {TagsAny: make([]string, store.MaxFilterTags+1)},
+		"filter.tags_any":      {TagsAny: make([]string, store.MaxTags+1)},
 		"filter.tags_all":      {TagsAll: []string{""}},
 		`filter.meta."k"`:      {Meta: store.Conditions{{Key: "k", Op: "$regex", Value: "x"}}},
 		"filter.meta":          {Meta: store.Conditions{{Key: "k", Op: store.OpEqual, Value: strings.Repeat("x", store.MaxFilterValue+1)}}},

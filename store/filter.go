@@ -9,12 +9,11 @@ import (
 	"time"
 )
 
-// Limits of a Filter.
-const (
-	MaxFilterTags  = MaxTags // tags in each list
-	MaxFilterMeta  = 32      // conditions on metadata
-	MaxFilterValue = 256     // bytes of a key or a value that is compared; a stored one may be longer
-)
+// maxFilterMeta is the most conditions on metadata.
+const maxFilterMeta = 32
+
+// MaxFilterValue is the most bytes of a key or a value that a Filter compares; a stored one may be longer.
+const MaxFilterValue = 256
 
 // Filter restricts a read to artefacts with given properties. All fields that are set must hold.
 // The zero Filter restricts nothing. A filter never widens what a scope sees.
@@ -25,12 +24,12 @@ type Filter struct {
 	// IDPrefix is the prefix of the id: at most MaxID bytes, compared byte for byte.
 	IDPrefix string `json:"id_prefix,omitempty"`
 	// TagsAny: at least one of these tags; TagsAll: all of these. Tags are compared byte for
-	// byte.
+	// byte. Each list has at most MaxTags.
 	TagsAny []string `json:"tags_any,omitempty"`
 	TagsAll []string `json:"tags_all,omitempty"`
 	// Subject must equal the artefact's subject.
 	Subject string `json:"subject,omitempty"`
-	// Meta are conditions on the metadata; all must hold.
+	// Meta are at most 32 conditions on the metadata; all must hold.
 	Meta Conditions `json:"meta,omitempty"`
 	// Kinds: one of these.
 	Kinds []Kind `json:"kinds,omitempty"`
@@ -109,8 +108,8 @@ func (f *Filter) Check() error {
 }
 
 func checkTags(field string, tags []string) error {
-	if len(tags) > MaxFilterTags {
-		return Invalid(field, fmt.Sprintf("%d tags", len(tags)), fmt.Sprintf("at most %d", MaxFilterTags))
+	if len(tags) > MaxTags {
+		return Invalid(field, fmt.Sprintf("%d tags", len(tags)), fmt.Sprintf("at most %d", MaxTags))
 	}
 	for _, t := range tags {
 		if err := CheckID(field, t); err != nil {
@@ -136,8 +135,8 @@ func checkRange(sinceName, untilName string, since, until time.Time) error {
 }
 
 func (cs Conditions) check() error {
-	if len(cs) > MaxFilterMeta {
-		return Invalid("filter.meta", fmt.Sprintf("%d conditions", len(cs)), fmt.Sprintf("at most %d", MaxFilterMeta))
+	if len(cs) > maxFilterMeta {
+		return Invalid("filter.meta", fmt.Sprintf("%d conditions", len(cs)), fmt.Sprintf("at most %d", maxFilterMeta))
 	}
 	for i, c := range cs {
 		field := "filter.meta." + strconv.Quote(c.Key)

@@ -86,8 +86,8 @@ func TestFilterJSON(t *testing.T) {
 // Each limit holds at the limit and is refused one above it.
 func TestFilterLimits(t *testing.T) {
 	t.Parallel()
-	tags := make([]string, store.MaxFilterTags)
-	meta := make(store.Conditions, store.MaxFilterMeta)
+	tags := make([]string, store.MaxTags)
+	meta := make(store.Conditions, 32)
 	for i := range tags {
 		tags[i] = fmt.Sprint(i)
 	}
