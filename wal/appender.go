@@ -30,10 +30,9 @@ import (
 type appender struct {
 	*segment       // end: where the next frame goes; length: guarded by Log.lead
 	alloc    int64 // the file has zeros from end to here
-	least    int64 // the first step
-	step     int64 // the largest one
-	full     bool  // the last attempt to preallocate found no space
-	tail     tail  // a window over the zeros
+	step     int64
+	full     bool // the last attempt to preallocate found no space
+	tail     tail // a window over the zeros
 }
 
 var zeros [256 << 10]byte // never written to
@@ -66,9 +65,8 @@ func (a *appender) put(b []byte, unsynced bool) error {
 // and the n bytes fit in what is there, it only notes that (full). So a group that passes here is
 // not ended by a full disk in the middle, where the file system writes in place.
 func (a *appender) ahead(n int64) error {
-	step := a.stepAt(a.end + n)
-	if need := a.end + n + step/2; need > a.alloc {
-		target := (need + step - 1) / step * step
+	if need := a.end + n + a.step/2; need > a.alloc {
+		target := (need + a.step - 1) / a.step * a.step
 		err := a.extend(target)
 		if err != nil && !noSpace(err) {
 			return fmt.Errorf("preallocate %s: %w", a.path, err)
@@ -79,16 +77,6 @@ func (a *appender) ahead(n int64) error {
 		}
 	}
 	return nil
-}
-
-// stepAt returns the step of a segment whose records end at end. It grows with them, so that a small log takes little space and
-// a long one is seldom extended. Whether a log is full is judged by the step of the same end.
-func (a *appender) stepAt(end int64) int64 {
-	step := a.least
-	for step < end && step < a.step {
-		step *= 2
-	}
-	return min(step, a.step)
 }
 
 // extend writes zeros up to target, and counts those that reached the file even if an error ends

@@ -2,7 +2,6 @@ package wal_test
 
 import (
 	"errors"
-	"path/filepath"
 	"syscall"
 	"testing"
 
@@ -20,16 +19,7 @@ func TestOpenOnFullDisk(t *testing.T) {
 		o.SegmentBytes = 4 << 20 // preallocated in steps of 32 KiB
 		return o
 	}
-	small := func(fsys *dbtest.FS) wal.Options {
-		o := options(fsys)
-		o.SegmentBytes, o.LeastStep = 64<<20, 16<<10 // doubled to 32 KiB by the records of the test
-		return o
-	}
-	for i := range 4 {
-		clean, big := i%2 == 0, big
-		if i >= 2 {
-			big = small
-		}
+	for _, clean := range []bool{true, false} {
 		fsys := dbtest.NewFS()
 		l, _, _ := mustOpen(t, big(fsys))
 		for range 20 {
@@ -63,63 +53,6 @@ func TestOpenOnFullDisk(t *testing.T) {
 	fsys.Limit(1)
 	_, _, _, err := open(big(fsys))
 	require.ErrorIs(t, err, syscall.ENOSPC, "the control")
-}
-
-// TestLeastStep: a log begins with a small step, which doubles as it grows, and takes the largest when it is told that the disk
-// fills up. Never is it full while there is space, and at least half a step is ahead of the records. The control is a log that
-// begins with the largest.
-func TestLeastStep(t *testing.T) {
-	fsys := dbtest.NewFS()
-	o := options(fsys)
-	o.SegmentBytes, o.LeastStep = 64<<20, 16<<10
-	allocated := func() int64 {
-		names, err := fsys.ReadDir(dir)
-		require.NoError(t, err)
-		st, err := fsys.Stat(filepath.Join(dir, names[0]))
-		require.NoError(t, err)
-		return st.Size()
-	}
-	l, _, _ := mustOpen(t, o)
-	require.EqualValues(t, 16<<10, allocated())
-	for l.Size() < 1<<20 {
-		commit(t, l, 3000)
-		require.NoError(t, l.Grow(0))
-		step := min(max(l.Size(), 16<<10), 512<<10)
-		require.GreaterOrEqual(t, l.Step(), step)
-		require.GreaterOrEqual(t, allocated(), l.Size()+l.Step()/2)
-		require.LessOrEqual(t, allocated(), l.Size()+l.Step()*3/2)
-	}
-	require.EqualValues(t, 512<<10, l.Step())
-	require.NoError(t, l.Close(wal.KindMark, nil))
-
-	fsys = dbtest.NewFS()
-	o.FS = fsys
-	l, _, _ = mustOpen(t, o)
-	commit(t, l, 3000)
-	require.NoError(t, l.Reserve())
-	require.EqualValues(t, 512<<10, l.Step())
-	require.EqualValues(t, 512<<10, allocated())
-	require.NoError(t, l.Abandon())
-
-	fsys = dbtest.NewFS()
-	o.FS = fsys
-	l, _, _ = mustOpen(t, o)
-	commit(t, l, 3000)
-	fsys.Limit(fsys.Used() + 20<<10)
-	require.NoError(t, l.Reserve(), "a full disk is no error")
-	require.ErrorIs(t, l.Grow(0), wal.ErrFull)
-	_, err := l.Enqueue(wal.KindCommit, false, body(l.Last()+1, 1000))
-	require.ErrorIs(t, err, wal.ErrFull)
-	seq, err := l.Enqueue(wal.KindCommit, true, body(l.Last()+1, 1000))
-	require.NoError(t, err)
-	require.NoError(t, l.Sync(ctx, seq, nil))
-	require.NoError(t, l.Close(wal.KindMark, nil))
-
-	fsys = dbtest.NewFS()
-	o.FS, o.LeastStep = fsys, 0
-	l, _, _ = mustOpen(t, o)
-	require.EqualValues(t, 512<<10, allocated(), "the control")
-	require.NoError(t, l.Close(wal.KindMark, nil))
 }
 
 // TestUrgentRecordsEnd: urgent records are refused when what was preallocated is used up; the log is not poisoned and closes.

@@ -36,7 +36,6 @@ type Record struct {
 type Options struct {
 	FS           FS               // nil: OS()
 	SegmentBytes int64            // size from which the next segment is started; 0: 64 MiB
-	LeastStep    int64            // preallocation starts with steps of so many bytes and doubles them as the segment grows; 0: with the largest step. See Log.Reserve
 	GroupWait    time.Duration    // longest a group waits for recently seen committers; 0: 100µs, < 0: never
 	Salt         func() uint64    // salt of a new segment; nil: crypto/rand
 	OnDurable    func(seq uint64) // called in order, one at a time, before a Sync that waits for seq returns; it must not call the log
@@ -157,8 +156,7 @@ type Log struct {
 	first   uint64 // of the active one
 	gen     uint64 // highest generation used
 
-	actEnd  atomic.Int64 // act.end for Size
-	actStep atomic.Int64 // act.stepAt(act.end) for Step
+	actEnd atomic.Int64 // act.end for Size
 }
 
 // span is a segment that is no longer written.
@@ -253,17 +251,13 @@ func noSegment(dir string) error {
 func newLog(dir string, opts Options) *Log {
 	step := min(max(opts.SegmentBytes/128, minStep), maxStep)
 	l := &Log{
-		storage: storage{fs: opts.FS, dir: dir, salt: opts.Salt, syncFile: opts.Sync, noSync: opts.NoSync, step: step, least: step},
+		storage: storage{fs: opts.FS, dir: dir, salt: opts.Salt, syncFile: opts.Sync, noSync: opts.NoSync, step: step},
 		opts:    opts,
 		lead:    make(chan struct{}, 1),
 		before:  &round{finished: true},
 		cur:     &round{finished: true},
 		next:    &round{},
 	}
-	if opts.LeastStep > 0 {
-		l.least = min(opts.LeastStep, step)
-	}
-	l.actStep.Store(l.least)
 	l.lead <- struct{}{}
 	return l
 }
@@ -380,31 +374,6 @@ func (l *Log) Grow(n int64) error {
 	return nil
 }
 
-// Reserve preallocates in the largest steps from now on, whatever Options.LeastStep says, for a caller that sees the disk fill up.
-// A full disk is no error here: ErrFull is for the records that find no space.
-func (l *Log) Reserve() error {
-	l.wmu.Lock()
-	defer l.wmu.Unlock()
-	l.mu.Lock()
-	if l.err != nil {
-		defer l.mu.Unlock()
-		return l.err
-	}
-	l.mu.Unlock()
-	l.least, l.act.least = l.step, l.step
-	err := l.act.ahead(0)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.note()
-	if err != nil && !errors.Is(err, errNothingWritten) {
-		return l.poison(err)
-	}
-	return nil
-}
-
-// Step returns how many bytes a step of preallocation has now. Half of one is kept ahead of the records.
-func (l *Log) Step() int64 { return l.actStep.Load() }
-
 // Shrink frees the preallocated space except keep bytes, for a caller that needs a little space to
 // free more. The next write preallocates again.
 func (l *Log) Shrink(keep int64) error {
@@ -432,9 +401,7 @@ func (l *Log) Shrink(keep int64) error {
 // note copies the appender's counts of space. wmu and mu are held.
 func (l *Log) note() {
 	l.unused = l.act.alloc - l.act.end
-	step := l.act.stepAt(l.act.end)
-	l.full = l.unused < step/2
-	l.actStep.Store(step)
+	l.full = l.unused < l.act.step/2
 }
 
 // checkRecord refuses a record that could not be read back.

@@ -20,8 +20,7 @@ type storage struct {
 	salt     func() uint64
 	syncFile func(File) error
 	noSync   bool
-	least    int64 // the first step of preallocation; guarded by Log.wmu once the log is open
-	step     int64 // the largest: space is preallocated in multiples of the step, and half of it is kept ahead of the records
+	step     int64 // space is preallocated in multiples of it; half of it is kept ahead of the records
 }
 
 // syncDir makes the names in a directory durable, unless syncs are off for a test.
@@ -96,7 +95,7 @@ func (st *storage) create(seg *segment, fill func(*appender) error) (*appender, 
 	if err != nil {
 		return nil, err
 	}
-	a := &appender{segment: seg, least: st.least, step: st.step}
+	a := &appender{segment: seg, step: st.step}
 	a.file = f
 	err = a.append(seg.header())
 	if err == nil && fill != nil {
@@ -196,7 +195,7 @@ func (st *storage) reopen(seg *segment, final int64) (*appender, error) {
 	}
 	own := *seg
 	own.file = f
-	a := &appender{segment: &own, least: st.least, step: st.step}
+	a := &appender{segment: &own, step: st.step}
 	if err := a.rewriteTail(final, st.sync); err != nil {
 		f.Close()
 		return nil, err
@@ -235,7 +234,7 @@ func (st *storage) inPlace(ctx context.Context, ls *listing, tail int) (*appende
 	}
 	own := *old
 	own.file = f
-	a := &appender{segment: &own, least: st.least, step: st.step}
+	a := &appender{segment: &own, step: st.step}
 	if err = a.renew(ctx, st.sync); err == nil {
 		err = st.sync(f)
 	}

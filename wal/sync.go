@@ -300,7 +300,7 @@ func (l *Log) regrow() error {
 // needReserve refuses a new segment with less than a quarter of a step behind its header: it could take
 // no record. It gets more when the old segment is gone.
 func needReserve(a *appender) error {
-	if a.alloc-a.end < a.stepAt(a.end)/4 {
+	if a.alloc-a.end < a.step/4 {
 		return fmt.Errorf("preallocate %s: %w", a.path, errNoSpace)
 	}
 	return nil
@@ -457,7 +457,7 @@ func (l *Log) writeClose(kind Kind, body []byte, lost bool) error {
 	finishFrame(b, l.act.key, l.written)
 	err := l.act.append(b)
 	if err == nil { // half a step stays: the next Open may find the disk full
-		err = l.act.trim(l.act.stepAt(l.act.end)/2, l.sync)
+		err = l.act.trim(l.step/2, l.sync)
 	}
 	if err != nil {
 		return fmt.Errorf("wal: close: %w", err)

@@ -148,4 +148,5 @@ func TestRestAndPrune(t *testing.T) {
 	_, err = l.Body(5)
 	require.ErrorIs(t, err, manifest.ErrPruned)
 	require.NoError(t, l.Close())
+	require.NoError(t, before.arch.close()) // its files have no name any more, or cannot lose it before they are closed
 }

@@ -70,14 +70,10 @@ const maxKeptRecord = 1 << 20
 // leaves between two syncs.
 const maxKeptFlying = 16 << 10
 
-// readSpace bounds the bytes of leaves that go into a full log: a quarter of the largest space that it keeps, and at most half
-// of the smallest (readLeast; see share).
+// readSpace bounds the bytes of leaves that go into a full log: a quarter of its preallocated space.
 // So reads go on for a while, and deletes and a clean end always find the rest. After that reads fail,
 // because they cannot be audited.
-const (
-	readSpace = 64 << 10
-	readLeast = 16 << 10
-)
+const readSpace = 64 << 10
 
 // begin takes over from recovery: the next numbers, what the rows have, and that no mark is due
 // before there is a leaf.
@@ -171,7 +167,7 @@ func (l *fileLog) leave(leaf *engine.Leaf) (seq uint64, err error) {
 	switch size := len(l.head) + len(leaf.Body()) + 64; {
 	case err == nil:
 		l.urgent = 0
-	case errors.Is(err, engine.ErrLogFull) && int64(l.urgent+size) <= max(l.s.share(readSpace), readLeast):
+	case errors.Is(err, engine.ErrLogFull) && l.urgent+size <= readSpace:
 		l.urgent += size
 		seq, err = l.append(wal.KindAudit, true, l.parts[:]...)
 	}

@@ -20,8 +20,7 @@ import (
 //
 //	disk   puts leave checkpointSpace and a share of the file, so that this database alone never fills the disk
 //	log    has preallocated zeros, for deletes, what gc drops, marks, a clean end and some reads; a checkpoint without space gets all but
-//	       checkpointKeep (wal.Log.Shrink). While the disk has more than spaceCacheAbove, a short log has less of them (logStep), and its
-//	       shares are as much smaller (share)
+//	       checkpointKeep (wal.Log.Shrink)
 //	file   pages that bbolt freed count as space for rows
 //
 // Space is freed by a checkpoint. Then the log begins a new segment and the old ones go. Space that gc
@@ -44,28 +43,8 @@ const (
 	spaceCacheAbove = 128 << 20 // with this many bytes free, space is not counted for a while
 	fillRate        = 8 << 30   // bytes a second: no disk is filled faster
 	spaceCacheFor   = 50 * time.Millisecond
-	logStep         = 64 << 10  // the log begins with steps of so many bytes, while the disk has space
-	fullStep        = 512 << 10 // its largest step, for which checkpointKeep, readSpace and bulkBytes are
 	bulkBytes       = 128 << 10 // from this many bytes of batches in progress, the log preallocates before it takes them
 )
-
-// free returns the bytes that may still be written on the disk; -1: not known. When they become few, the log takes all the
-// space that it keeps for a full disk.
-func (s *Store) free() int64 {
-	free := freeBytes(filepath.Dir(s.opts.Path))
-	if free < spaceCacheAbove && s.log != nil && !s.opts.ReadOnly && s.reserved.CompareAndSwap(false, true) {
-		_ = s.log.Reserve() // an error is the log's, which returns it for the next record
-	}
-	return free
-}
-
-// share returns the part of a share of the log's largest step that its present step has.
-func (s *Store) share(n int64) int64 {
-	if step := s.log.Step(); step >= logStep && step < fullStep {
-		return n * step / fullStep
-	}
-	return n
-}
 
 // relief is the time and the error of the last relieve that failed. Guarded by ckptMu.
 type relief struct {
@@ -159,7 +138,7 @@ func (s *Store) squeezeLog(ctx context.Context, checkpoints int, enough func(sto
 func (s *Store) checkpointLocked(ctx context.Context) (store.JobReport, error) {
 	began := s.opts.Now()
 	rep, err := s.checkpointOnce(ctx)
-	if noSpace(err) && s.log.Shrink(s.share(checkpointKeep)) == nil {
+	if noSpace(err) && s.log.Shrink(checkpointKeep) == nil {
 		rep, err = s.checkpointOnce(ctx)
 	}
 	if s.opts.Checkpointed != nil {
@@ -210,7 +189,7 @@ func (s disk) NoSpace(err error, n int64) error {
 // this one included.
 func (s *Store) space(puts bool, under int64) error {
 	if now := time.Now(); puts && !s.opts.Greedy && !s.spaceCache.fresh(now) {
-		if free := s.free(); !s.spaceCache.put(now, free) {
+		if free := freeBytes(filepath.Dir(s.opts.Path)); !s.spaceCache.put(now, free) {
 			st := s.bolt.Load().Stats()
 			inside := int64(st.FreePageN+st.PendingPageN) * s.pageSize
 			rows := rowsFactor * (s.eng.Unflushed() + under)
@@ -221,7 +200,7 @@ func (s *Store) space(puts bool, under int64) error {
 			}
 		}
 	}
-	if under < s.share(bulkBytes) {
+	if under < bulkBytes {
 		return nil
 	}
 	if err := s.log.Grow(under); noSpace(err) { // the log returns any other error for the record itself
@@ -252,7 +231,7 @@ func (s *Store) logFull() bool { return errors.Is(s.log.Grow(0), wal.ErrFull) }
 
 // Tight implements engine.Space.
 func (s disk) Tight() bool {
-	free := s.free()
+	free := freeBytes(filepath.Dir(s.opts.Path))
 	return s.logFull() || free >= 0 && free < 2*s.keepFree()
 }
 
