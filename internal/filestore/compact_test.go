@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -101,7 +102,12 @@ func TestCompact(t *testing.T) {
 	watch = false
 	require.NoError(t, err)
 	require.Less(t, rep.After, rep.Before/2)
-	require.InEpsilon(t, plan.After, rep.After, 0.3, "what the dry run said")
+	expected := plan.After
+	if runtime.GOOS == "windows" { // a file that is mapped is as long as its map there, a power of two
+		for expected = 1 << 15; expected < plan.After; expected *= 2 {
+		}
+	}
+	require.InEpsilon(t, expected, rep.After, 0.3, "what the dry run said")
 	require.Equal(t, must(os.Stat(path))(t).Size(), rep.After)
 	rest(t, db, pages)
 	must(db.Scope("acme").Put(t.Context(), Artefact{ID: "after", Text: "kettle"}))(t)
