@@ -57,7 +57,8 @@ import (
 //	bbolt's own locks                      a transaction
 //	leaves                                 pageTable.mu, fileLog.mu, the wal's mu, archive.Log, lexical.Index, changes.mu,
 //	                                       holds.mu, names.mu, sieves.mu, idList.mu, behind.mu, guest.mu, Client.mu,
-//	                                       conversation.Sessions.mu and then the mu of its keeper, observed.mu
+//	                                       conversation.Sessions.mu and then the mu of its keeper, observed.mu, the mu of a file of the
+//	                                       archive that may rest, acceptor.mu and then bell.mu
 //
 //   - The tail makes the order of commits. It is held while the log's buffer takes a record, and during I/O only to read
 //     an old row. A caller that holds it never waits for the log.
@@ -66,8 +67,9 @@ import (
 //   - A search holds catalogue.mu for reading while it is inside a bbolt transaction. So inside a transaction take only
 //     leaves, and begin no second one: bbolt waits for readers before it remaps or closes its file. A check may take
 //     catalogue.mu there, because it holds ckptMu.
-//   - A leaf may be held while a leaf after it is taken in three cases: fileLog.mu before the wal's mu, guest.mu and a
-//     session of package remote before holds.mu, and inside archive.Log (see there).
+//   - A leaf may be held while another one is taken in four cases: fileLog.mu before the wal's mu, guest.mu and a
+//     session of package remote before holds.mu, inside archive.Log (see there), whose locks come before those of its
+//     files, and the keeper's mu before changes.mu (Engine.AfterCommit).
 //   - pageTable.mu is never held during I/O, and guest.mu and Client.mu never while another process is asked.
 //   - No lock of ours is held while a Source, Counter, Evaluator, Embedder, Summarizer, Observer or Logger runs. There are three
 //     exceptions: Txn.mu, which belongs to the caller's own transaction, and DB.steps and Conversation.lock, under

@@ -50,7 +50,7 @@ type keeper struct {
 	all    bool          // what the owner before left was read; of the goroutine
 	worker sync.WaitGroup
 
-	mu      sync.Mutex // guards those below; nothing is called under it
+	mu      sync.Mutex // guards those below; nothing is called under it but AfterCommit of the store, which calls nobody
 	queue   [][2]string
 	looks   map[[2]string]*looked
 	started map[[2]string]*started
