@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	. "github.com/ctxpage/ctxpage"
 
@@ -164,6 +165,9 @@ func TestOutcomesAreBounded(t *testing.T) {
 	free := must(newID())(t)
 	require.NoError(t, put(used))
 	must(db.Admin().Checkpoint(ctx))(t)
+	for ulid.Now() <= used.Time() { // ids of one millisecond are in no order, and the lowest go
+		time.Sleep(time.Millisecond)
+	}
 	for range bounds.Outcomes + 10 {
 		must(s.Put(ctx, Artefact{ID: "b", Text: "violin"}))(t)
 	}
