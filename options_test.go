@@ -490,7 +490,12 @@ func TestOddTextsTakeLittle(t *testing.T) {
 				require.NoError(t, err)
 			}
 			atMost(t, 12, 8<<20, took, "put")
-			atMost(t, 8, 0, liveBytes()-before, "stays")
+			stays := liveBytes() - before
+			for try := 0; try < 20 && stays >= 8*size; try++ { // background work holds more for a moment
+				time.Sleep(50 * time.Millisecond)
+				stays = min(stays, liveBytes()-before)
+			}
+			atMost(t, 8, 0, stays, "stays")
 			crashed := filepath.Join(t.TempDir(), "a.ctx")
 			require.NoError(t, dbtest.Copy(path, crashed))
 			atMost(t, 12, fixed, heapPeak(func() {
