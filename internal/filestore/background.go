@@ -11,9 +11,9 @@ import (
 )
 
 // worker does the background work: it syncs the leaves of reads, makes checkpoints, refreshes the
-// snapshot of the columns and closes the files of the audit until they are used again. It has no goroutine while the database is idle: the first record after a
-// run starts a timer (wake), whose goroutine ends with the run (work). The worker ends with Close, or
-// with the first failure.
+// snapshot of the columns, and closes the files of the audit until they are used again. It has no
+// goroutine while the database is idle: the first record after a run starts a timer (wake), whose
+// goroutine ends with the run (work). The worker ends with Close, or with the first failure.
 //
 // Commits that the open had to redo are checkpointed soon: if one owner after another is killed before
 // a checkpoint is due, each redoes more than the last, while agents wait. That checkpoint also starts
