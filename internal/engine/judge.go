@@ -196,6 +196,9 @@ func (s *Engine) judge(b *Request, pre *prepared) (v judgement) {
 	c := s.cat
 	c.mu.RLock()
 	defer c.mu.RUnlock()
+	if v.retry = pre.releases != s.releases.Load(); v.retry { // what prepare read of rows is out of date
+		return v
+	}
 	if v.puts, v.retry = c.replacing(b, pre.prev); v.retry || len(b.Carry) > 0 && c.movedImported(pre.carried) || !s.quotas.known {
 		v.retry = true
 		return v

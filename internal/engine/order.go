@@ -330,8 +330,9 @@ func (s *Engine) sequence(ctx context.Context, b *Request) (sequenced, error) {
 //
 // The order of its steps matters. The failure of the engine is read first, because a failed log
 // would take the commit and never sync it. blocker comes before overlayOutcome: an outcome that is
-// in flight must be waited for. releases comes before it as well: if a checkpoint has moved an
-// overlay into the rows since prepare read them, an outcome may be in neither of the places.
+// in flight must be waited for. overlayOutcome comes before releases: a checkpoint takes no turn at
+// the tail, so it may move an outcome into the rows between the two, and prepare looked there before.
+// judge looks at releases once more under the lock that a release takes.
 func (s *Engine) atTail(ctx context.Context, b *Request, pre *prepared) (r sequenced, no *judgement, err error) {
 	tail, err := s.log.Acquire(ctx)
 	if err != nil {
@@ -344,12 +345,12 @@ func (s *Engine) atTail(ctx context.Context, b *Request, pre *prepared) (r seque
 	if c := s.seq.blocker(b, pre.keys); c != nil {
 		return sequenced{behind: c}, nil, nil
 	}
-	if pre.releases != s.releases.Load() {
-		return r, nil, nil
-	}
 	if row := s.overlayOutcome(b.ID); row != nil { // installed since prepare looked
 		r.known, err = s.answer(row, &b.Batch)
 		return r, nil, err
+	}
+	if pre.releases != s.releases.Load() {
+		return r, nil, nil
 	}
 	if pre.spent {
 		return r, nil, fmt.Errorf("%w: %s was used, and its outcome is no longer kept; the manifest has it under that trace", store.ErrTxnExpired, b.ID)
