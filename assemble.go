@@ -200,7 +200,7 @@ func (a *assembling) askFor() (cq store.CandidateQuery, err error) {
 	}
 	a.readQuestion()
 	weights := lexical.DefaultWeights()
-	weights.Fill = true
+	weights.Fill, weights.Spread = true, lexical.Course(a.q.Text)
 	cq = store.CandidateQuery{
 		Scopes: a.s.chain, Terms: a.terms, Words: a.words, Dates: lexical.DatesOf(a.q.Text), Kinds: a.q.Kinds, Floor: a.q.Floor, Session: a.q.Session, Now: a.now, AsOf: a.q.AsOf,
 		K: a.widen(a.q.TopK + defaultTopK), Recent: recentTail, Newest: preset.Keep, Weights: &weights, Filter: &a.q.Filter,

@@ -168,7 +168,34 @@ func (n *naive) turnHits() []Hit {
 	for i := range first {
 		n.second(&first[i])
 	}
+	if n.q.Weights.Spread {
+		n.spread(first)
+	}
 	return n.best(first, n.q.K)
+}
+
+// spread counts for each turn the better ones around it.
+func (n *naive) spread(hits []Hit) {
+	turn := func(h Hit) bool {
+		if h.Via != 0 {
+			return n.world.docs[h.Via].Turn != nil
+		}
+		return n.world.docs[h.Num].Turn != nil
+	}
+	scored := slices.Clone(hits)
+	for i, h := range scored {
+		g, pos := n.Group(h.Num)
+		better := 0
+		for _, o := range scored {
+			og, at := n.Group(o.Num)
+			if turn(h) && turn(o) && g != 0 && og == g && max(at-pos, pos-at) <= 8 && worse(&h, &o) {
+				better++
+			}
+		}
+		if better > 0 {
+			hits[i].divide(1 + float64(.1*float64(min(better, 8))))
+		}
+	}
 }
 
 // placed says that a group has no more gaps before a page than the index has pages of it: the owner's groups have none.

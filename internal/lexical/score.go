@@ -72,6 +72,8 @@ type Weights struct {
 	Group float64 // share of the score of the group as one text
 	Turns bool    // turns are also scored by speaker, date and conversation; see Search
 	Fill  bool    // turns without a word of the question are found, too, where fewer than Query.K pages have one
+
+	Spread bool // turns beside better ones score less; for questions that Course reports
 }
 
 // DefaultWeights were found on real two-person conversations: a turn is explained

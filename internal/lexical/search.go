@@ -15,6 +15,7 @@ import (
 //	addCommon    common words, for the candidates, and for pages that can become one by those and their group
 //	selectBest   the full scores of the candidates
 //	rescore      turns only: the second stage (recipe.go), over the best of the first
+//	spread       turns only, where asked for: fewer of one passage (course.go)
 //
 // Invariant: a page that is passed over scores less than K others. A bound is the known score of a
 // page plus the most that the rest can add, times slack for sums in another order. So the result
@@ -172,6 +173,9 @@ func (w *work) run(rows Rows, q Query) error {
 	w.best.end()
 	if w.turns {
 		w.rescore()
+		if w.weights.Spread {
+			w.spread()
+		}
 	}
 	return nil
 }

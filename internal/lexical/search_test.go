@@ -165,7 +165,7 @@ func (m *machine) query() Query {
 		K:      rapid.SampledFrom([]int{1, 2, 5, 1000}).Draw(m.t, "k"),
 		Weights: rapid.SampledFrom([]Weights{
 			{}, DefaultWeights(), lending(), {Near1: 3}, {Group: 2}, {Near1: .1, Near2: 5, Group: .01}, {Near1: .5, Group: 1}, {Near2: .4, Group: 1},
-			{Near1: .45, Near2: .4, Group: 1.2, Turns: true, Fill: true}, {Turns: true, Fill: true}, {Group: 1, Turns: true},
+			{Near1: .45, Near2: .4, Group: 1.2, Turns: true, Fill: true}, {Turns: true, Fill: true}, {Group: 1, Turns: true}, {Near1: .45, Near2: .4, Group: 1.2, Turns: true, Spread: true}, {Turns: true, Fill: true, Spread: true},
 		}).Draw(m.t, "weights"),
 	}
 }
@@ -204,7 +204,7 @@ func TestSearchIsTheDefinition(t *testing.T) {
 			require.Equal(t, n.stats, st)
 			require.Equal(t, st, memStore{}.stats(t, m.plain, q.Scopes, q.Terms))
 			for _, h := range want {
-				if own := n.own[h.Num]; h.Via == 0 && own > 0 && q.Weights.Turns {
+				if own := n.own[h.Num]; h.Via == 0 && own > 0 && q.Weights.Turns && !q.Weights.Spread { // a draft has no neighbours yet
 					d := m.world.docs[h.Num]
 					scored := scoreDoc(st, d, q, m.layered.commonPages)
 					by := 1.0 // a speaker's mean is not known there
