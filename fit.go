@@ -43,11 +43,8 @@ import (
 // fit decides which winners go into the context.
 func (a *assembling) fit(ctx context.Context) error {
 	count := a.counter.Count
-	preamble := 0
-	if !a.q.ContentsOnly {
-		preamble = a.preamble()
-	}
-	recounted := false
+	preamble := a.preamble()
+	recounted, least := false, false // least: there is room for the system part alone
 	for shrink := 0; ; {
 		req := triage.Request{Budget: a.q.Budget - preamble - shrink, Reserve: a.q.Reserve, Overflow: a.q.overflow(), InOrder: a.q.Session == ""}
 		if a.q.Session != "" { // a share for the newest pages helps in a conversation; elsewhere it only costs recall
@@ -78,6 +75,12 @@ func (a *assembling) fit(ctx context.Context) error {
 			}
 		}
 		if err != nil {
+			// What other pages took for their frame is free again without them.
+			var short *triage.BudgetError
+			if room := a.q.Budget - preamble - a.q.Reserve; shrink > 0 && !least && errors.As(err, &short) && short.Need <= room {
+				shrink, least = room-short.Need, true
+				continue
+			}
 			return fmt.Errorf("%w: %w", store.ErrBudget, withPreamble(err, preamble+shrink))
 		}
 		a.place(res, at)
@@ -99,8 +102,8 @@ func (a *assembling) fit(ctx context.Context) error {
 			a.unplace()
 			continue
 		}
-		if len(res.Placed) == 0 {
-			return fmt.Errorf("%w: the frame of an empty context needs %d tokens more; raise Budget by %d", store.ErrBudget, excess, excess)
+		if len(res.Placed) == 0 || least {
+			return fmt.Errorf("%w: the frame of %d pages needs %d tokens more; raise Budget by %d", store.ErrBudget, len(res.Placed), excess, excess)
 		}
 		shrink += excess
 		a.unplace()
@@ -314,6 +317,9 @@ func (a *assembling) apportion() {
 
 // preamble returns the tokens of the fixed beginning of a context.
 func (a *assembling) preamble() int {
+	if a.q.ContentsOnly {
+		return 0
+	}
 	kept, pages := &a.s.db.begins[0], []render.Page(nil)
 	if a.q.Session != "" || slices.ContainsFunc(a.ranked, func(it *item) bool { return it.cand.Kind == store.KindSystem }) {
 		kept, pages = &a.s.db.begins[1], []render.Page{{Role: render.RoleUser}}

@@ -587,3 +587,35 @@ func (mute) Name() string { return "mute" }
 func (mute) Summarize(context.Context, string, int) (string, error) {
 	return "", errors.New("no answer")
 }
+
+// A budget that is large enough stays so when it grows: the frame of pages that do not fit is not charged to the rest.
+func TestEnoughIsEnough(t *testing.T) {
+	s := open(t, Options{}).Scope("acme/agent")
+	chat := s.Session("chat")
+	for i := range 6 {
+		call := store.ToolCall{ID: fmt.Sprint("call_", i), Name: "count_lines", Arguments: fmt.Sprintf(`{"file":%d}`, i)}
+		must(chat.Append(ctx, Turn{Role: "user", Text: fmt.Sprint("Task ", i, ": count the lines of file ", i, ".")},
+			Turn{Role: "assistant", ToolCalls: []store.ToolCall{call}}, Turn{Role: "tool", ToolCallID: call.ID, Text: fmt.Sprint("the count is ", i)},
+			Turn{Role: "assistant", Text: fmt.Sprint("File ", i, " has ", i, " lines.")}))(t)
+	}
+	for _, system := range []bool{false, true} {
+		if system {
+			put(t, s, Artefact{ID: "rules", Kind: store.KindSystem, Text: "Answer in one sentence."})
+		}
+		for _, q := range []Query{{}, {Session: "chat"}, {Session: "chat", LongForm: true}, {Session: "chat", Ladder: true}, {Session: "chat", Reserve: 20}} {
+			q.Text = "count of file 3"
+			enough := 0
+			for q.Budget = q.Reserve + 1; q.Budget < 200; q.Budget++ {
+				a, err := s.Assemble(ctx, q)
+				if err == nil {
+					enough = max(enough, q.Budget)
+					require.LessOrEqual(t, a.Tokens, q.Budget-q.Reserve)
+					continue
+				}
+				require.ErrorIs(t, err, store.ErrBudget)
+				require.Zero(t, enough, "%+v: %v", q, err)
+			}
+			require.NotZero(t, enough)
+		}
+	}
+}
