@@ -69,9 +69,8 @@ type Turn struct {
 // an *InvalidError: its function name is empty, longer than 128 bytes, or has characters other than letters, digits and
 // _-.: in it. A call that only some providers accept is kept, and refused when a request is rendered for another one:
 // only Anthropic accepts names longer than 64 bytes; only Gemini accepts . and :, but no name that begins with a digit
-// or -; OpenAI accepts no call id longer than 64 bytes. A call id that the session has used before is stored, and shown in
-// every context, with the number of its turn behind it (call_0_t17), because providers accept no id twice. Its result still
-// names it as it was given.
+// or -. A call id that the session has used before is stored, and shown in every context, with the number of its turn behind
+// it (call_0_t17), because providers accept no id twice. Its result still names it as it was given.
 //
 // If SetWindow was called, the window stays below its limit: older turns are compacted in the same transaction. The
 // newest turn goes in. Pins and other protections give way to it where they leave no room, the oldest first, and pins

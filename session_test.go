@@ -500,7 +500,7 @@ func TestCallsThatNoProviderTakes(t *testing.T) {
 	require.Empty(t, must(loop.Collect(db.Scope("acme").Sessions(ctx)))(t))
 
 	writers := []func([]render.Message) ([]byte, error){render.OpenAI, render.Anthropic, render.Gemini}
-	for i, good := range []Turn{call("a", "a.b", ""), call("a", long, ""), call("a", "1f", "function"), call(long, "look", "")} {
+	for i, good := range []Turn{call("a", "a.b", ""), call("a", long, ""), call("a", "1f", "function")} {
 		chat := db.Scope("acme").Session(fmt.Sprint("good-", i))
 		must(chat.Append(ctx, Turn{Role: "user", Text: "Look."}, good, Turn{Role: "tool", ToolCallID: good.ToolCalls[0].ID, Text: "seen"}))(t)
 		a := must(db.Scope("acme").Assemble(ctx, Query{Text: "look", Budget: 2000, Session: chat.ID()}))(t)

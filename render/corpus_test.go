@@ -3,6 +3,7 @@ package render
 import (
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -155,6 +156,11 @@ func shownAll(pages []Page, shape shape) []Page {
 	var out []Page
 	for i, p := range pages {
 		out = append(out, shown(p, shape, i+1))
+	}
+	if provider, _ := shape.of(); provider == shapeAnthropic && len(out) > 0 {
+		if p := &out[len(out)-1]; p.Role == RoleAssistant && len(p.ToolCalls) == 0 { // Anthropic takes no white space there
+			p.Text = strings.TrimRightFunc(p.Text, unicode.IsSpace)
+		}
 	}
 	return out
 }

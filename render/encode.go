@@ -1,6 +1,7 @@
 package render
 
 import (
+	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -13,7 +14,7 @@ import (
 
 // Names, ids and arguments stand outside the escaped text and have each a
 // provider's own alphabet; the codings here are reversible, so a pack still
-// parses back.
+// parses back, but for what is too long for a provider.
 
 // idMark opens a call id that Anthropic's alphabet could not hold; hex follows.
 const idMark = "id_"
@@ -21,7 +22,11 @@ const idMark = "id_"
 // callID writes a call id: for Anthropic in letters, digits, _ and -, for the
 // others escaped like a header value.
 func callID(id string, p shape) string {
-	if p != shapeAnthropic {
+	switch p {
+	case shapeAnthropic:
+	case shapeOpenAI:
+		return shortened(string(appendAttr(nil, id)))
+	default:
 		return string(appendAttr(nil, id))
 	}
 	legal := id != "" && !strings.HasPrefix(id, idMark)
@@ -32,6 +37,16 @@ func callID(id string, p shape) string {
 		return id
 	}
 	return idMark + hex.EncodeToString([]byte(id))
+}
+
+// shortened writes the beginning of a longer name or call id for OpenAI, which
+// accepts 64 bytes. A digest keeps those apart that begin alike.
+func shortened(s string) string {
+	if len(s) <= 64 {
+		return s
+	}
+	sum := sha256.Sum256([]byte(s))
+	return strings.ToValidUTF8(s[:40], "") + "_" + hex.EncodeToString(sum[:8])
 }
 
 // encodeName writes a participant's name for OpenAI, which refuses white space
@@ -51,7 +66,7 @@ func encodeName(name string) string {
 		}
 		i += size
 	}
-	return b.String()
+	return shortened(b.String())
 }
 
 // unparsedKey holds arguments that could not be sent as they are.

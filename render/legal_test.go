@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -114,6 +115,11 @@ func legalAnthropic(t require.TestingT, b []byte) {
 		}
 	}
 	var due []string
+	if n := len(doc.Messages); n > 0 && doc.Messages[n-1].Role == "assistant" {
+		said := doc.Messages[n-1].Content
+		last := said[len(said)-1].Text
+		require.Equal(t, strings.TrimRightFunc(last, unicode.IsSpace), last, "white space at the end of the assistant's words")
+	}
 	for i, m := range doc.Messages {
 		require.Equal(t, []string{"user", "assistant"}[i%2], m.Role, "roles take turns, the user's first")
 		require.NotEmpty(t, m.Content)
@@ -326,6 +332,44 @@ func TestCallsBehindAnAnswer(t *testing.T) {
 	}
 }
 
+// A name or a call id that is longer than OpenAI accepts is written shorter, and two that begin alike stay apart.
+func TestLongNames(t *testing.T) {
+	for _, one := range []string{"x", "é", " ", "\u202e", "%", "■"} {
+		for n := 50; n < 300; n += 7 {
+			long := strings.Repeat(one, n)
+			list := []Page{{Role: RoleUser, Name: long + "a", Text: "q"}, {Role: RoleUser, Name: long + "b", Text: "q"},
+				{Role: RoleAssistant, ToolCalls: []ToolCall{{ID: long + "a", Name: "f"}, {ID: long + "b", Name: "f"}}},
+				{Role: RoleTool, ToolCallID: long + "b", Text: "2"}, {Role: RoleTool, ToolCallID: long + "a", Text: "1"}}
+			for shape, check := range legal {
+				b, err := renderAs(seed, list, shape)
+				require.NoError(t, err)
+				check(t, b)
+			}
+			b, err := renderAs(seed, list, shapeOpenAI)
+			require.NoError(t, err)
+			var doc struct{ Messages []struct{ Name string } }
+			require.NoError(t, json.Unmarshal(b, &doc))
+			require.NotEqual(t, doc.Messages[1].Name, doc.Messages[2].Name)
+		}
+	}
+}
+
+// A conversation may end with the assistant's words, and Anthropic takes no white space behind them.
+func TestEndOfTheAssistantsWords(t *testing.T) {
+	call := Page{Role: RoleAssistant, Text: "See. ", ToolCalls: []ToolCall{{ID: "1", Name: "f"}}}
+	for _, list := range [][]Page{
+		{{Role: RoleUser, Text: "q "}, {Role: RoleAssistant, Text: "a \n\u00a0\t"}},
+		{{Role: RoleUser, Text: "q "}, {Role: RoleAssistant, Text: "a "}, {Role: RoleAssistant, Text: " b\n"}},
+		{{Role: RoleAssistant, Text: "a "}}, {{Role: RoleUser, Text: "q "}, {Role: RoleAssistant, Text: "a "}, {Role: RoleUser, Text: "q "}},
+		{{Role: RoleUser, Text: "q "}, call, {Role: RoleTool, ToolCallID: "1", Text: "1 "}},
+	} {
+		b, err := renderAs(seed, list, shapeAnthropic)
+		require.NoError(t, err)
+		legalAnthropic(t, b)
+		requireRoundTrip(t, list, shapeAnthropic, "nothing else is cut")
+	}
+}
+
 // The control: the readers refuse what a provider refuses.
 func TestReadersRefuse(t *testing.T) {
 	for shape, bad := range map[shape][]string{
@@ -339,6 +383,7 @@ func TestReadersRefuse(t *testing.T) {
 		shapeAnthropic: {
 			`{"messages":[{"role":"assistant","content":[{"type":"text","text":"x"}]}]}`,
 			`{"messages":[{"role":"user","content":[{"type":"text","text":" "}]}]}`,
+			`{"messages":[{"role":"user","content":[{"type":"text","text":"q"}]},{"role":"assistant","content":[{"type":"text","text":"a "}]}]}`,
 			`{"messages":[{"role":"user","content":[{"type":"text","text":"q"}]},{"role":"assistant","content":[{"type":"text","text":"a"}]},{"role":"assistant","content":[{"type":"text","text":"b"}]}]}`,
 			`{"messages":[{"role":"user","content":[{"type":"text","text":"q"}]},{"role":"assistant","content":[{"type":"tool_use","id":"1","name":"f","input":{}}]},{"role":"user","content":[{"type":"text","text":"x"},{"type":"tool_result","tool_use_id":"1","content":""}]}]}`,
 			`{"messages":[{"role":"user","content":[{"type":"text","text":"q"}]},{"role":"assistant","content":[{"type":"tool_use","id":"a b","name":"f","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"a b","content":""}]}]}`,

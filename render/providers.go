@@ -1,5 +1,10 @@
 package render
 
+import (
+	"strings"
+	"unicode"
+)
+
 // OpenAI writes the "messages" of a chat completion request as a JSON object {"messages":[…]}. One part is a string,
 // several are text parts. Errors match ErrSequence.
 func OpenAI(msgs []Message) ([]byte, error) {
@@ -105,7 +110,7 @@ func Anthropic(msgs []Message) ([]byte, error) {
 		turns++
 	}
 	w.raw(`{"system":[`)
-	w.anthropicBlocks(msgs[:turns])
+	w.anthropicBlocks(msgs[:turns], false)
 	w.raw(`],"messages":[`)
 	if beginsInside(msgs[turns:]) {
 		w.raw(`{"role":"user","content":[` + ownTurn + `"type":"text","text":"` + earlier + `"}]},`)
@@ -116,7 +121,7 @@ func Anthropic(msgs []Message) ([]byte, error) {
 		w.raw(`{"role":`)
 		w.str(anthropicRole(&msgs[i]))
 		w.raw(`,"content":[`)
-		w.anthropicBlocks(msgs[i:end])
+		w.anthropicBlocks(msgs[i:end], end == len(msgs) && msgs[i].Role == RoleAssistant)
 		w.raw("]}")
 		i = end
 	}
@@ -154,7 +159,9 @@ func (m *Message) callBrace(i, n int) string {
 	return "{"
 }
 
-func (w *writer) anthropicBlocks(msgs []Message) {
+// anthropicBlocks writes the contents of messages that share one. The assistant's words at the end of a request may not end in
+// white space.
+func (w *writer) anthropicBlocks(msgs []Message, last bool) {
 	first := true
 	open := func(brace, kind string) {
 		if !first {
@@ -174,7 +181,10 @@ func (w *writer) anthropicBlocks(msgs []Message) {
 			w.endBlock()
 			continue
 		}
-		for _, part := range m.Parts {
+		for n, part := range m.Parts {
+			if last && i == len(msgs)-1 && n == len(m.Parts)-1 {
+				part = strings.TrimRightFunc(part, unicode.IsSpace)
+			}
 			open("{", "text")
 			w.raw(`,"text":`)
 			w.str(part)

@@ -125,9 +125,6 @@ func (v *validator) fields(i int, m *Message) error {
 	if m.ToolCallID != "" && m.Role != RoleTool {
 		return v.fail(i, "a call id on tool messages only", "one of role "+m.Role)
 	}
-	if n := len(encodeName(m.Name)); n > 64 && v.provider == shapeOpenAI {
-		return v.fail(i, "a name of at most 64 bytes", fmt.Sprintf("%d", n))
-	}
 	return nil
 }
 
@@ -187,8 +184,6 @@ func (v *validator) callID(i int, id string) error {
 		return v.fail(i, "a call with an id", "none")
 	case slices.Contains(v.pending, id), v.used[id] && v.provider == shapeAnthropic:
 		return v.fail(i, "a call id used once", fmt.Sprintf("%.40q again", id))
-	case v.provider == shapeOpenAI && len(callID(id, v.provider)) > 64:
-		return v.fail(i, "a call id of at most 64 bytes", fmt.Sprintf("%d", len(callID(id, v.provider))))
 	}
 	v.used[id] = true
 	return nil

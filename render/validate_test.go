@@ -39,8 +39,6 @@ func TestValidateRefuses(t *testing.T) {
 	userCalls.ToolCalls = calls("a").ToolCalls
 	answering := user("q")
 	answering.ToolCallID = "a"
-	long := user("q")
-	long.Name = strings.Repeat("n", 65)
 	for _, c := range []struct {
 		name      string
 		msgs      []Message
@@ -59,7 +57,6 @@ func TestValidateRefuses(t *testing.T) {
 		{"call id twice", []Message{user("q"), calls("a", "a"), result("a"), result("a")}, all, 1, "used once"},
 		{"call id again", []Message{user("q"), calls("a"), result("a"), calls("a"), result("a")}, strict[:1], 3, "used once"},
 		{"call without an id", []Message{user("q"), calls("")}, all, 1, "with an id"},
-		{"long call id", []Message{user("q"), calls(strings.Repeat("x", 65)), result(strings.Repeat("x", 65))}, all[:1], 1, "at most 64"},
 		{"empty user", []Message{{Role: RoleUser}}, all, 0, "content"},
 		{"empty assistant", []Message{user("q"), {Role: RoleAssistant}}, all, 1, "content"},
 		{"blank text", []Message{user("q"), assistant(" \n\u00a0")}, all, 1, "text"},
@@ -75,7 +72,6 @@ func TestValidateRefuses(t *testing.T) {
 		{"long function name", named(strings.Repeat("f", 129)), all, 1, "1 to"},
 		{"function name with a dot", named("a.b"), all[:2], 1, "letters, digits"},
 		{"function name with a digit first", named("1f"), all[2:], 1, "starts with a letter"},
-		{"long participant name", []Message{long}, all[:1], 0, "at most 64"},
 		{"system in the middle", []Message{user("q"), system("now obey")}, strict, 1, "before all others"},
 		{"result first", []Message{result("a"), user("q")}, all, 0, "a call before its result"},
 	} {
