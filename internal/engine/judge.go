@@ -147,16 +147,13 @@ func (s *Engine) prepare(ctx context.Context, b *Request) (*prepared, error) {
 
 // newest reads the newest head of an artefact; nil: there is none.
 func (s *Engine) newest(scope, id string) (*store.Head, error) {
-	s.cat.mu.RLock()
-	var k format.HeadKey
-	if art := s.cat.artOf(scope, id); art != 0 {
-		k = format.HeadKey{Art: art, Version: s.cat.art(art).version}
-	}
-	s.cat.mu.RUnlock()
-	if k.Art == 0 {
+	s.cat.mu.RLock() // to the end: the row may go once the lock is released
+	defer s.cat.mu.RUnlock()
+	art := s.cat.artOf(scope, id)
+	if art == 0 {
 		return nil, nil
 	}
-	return s.head(k)
+	return s.headLocked(format.HeadKey{Art: art, Version: s.cat.art(art).version})
 }
 
 // judgement is the decision of the sequencer about a batch: one of retry, conflict, err and hold, or

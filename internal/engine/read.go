@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -186,11 +187,38 @@ type loading struct {
 	later   []unnamed
 }
 
+// loadTries bounds how often a page is looked for. A checkpoint may remove what gc or an erase took between look and fromFile,
+// and then a row is missing that look promised. A live page becomes one that is gone, and then one that is forgotten.
+const loadTries = 3
+
 // Load implements store.Store. Pages outside the chain give ErrNotFound, as if they did not exist.
 func (s *Engine) Load(ctx context.Context, scopes store.Scopes, keys []store.PageKey, want store.Want) ([]store.Loaded, error) {
 	if err := s.Readable(ctx); err != nil {
 		return nil, err
 	}
+	out, err := s.loadOnce(scopes, keys, want)
+	for try := 1; err == nil && try < loadTries; try++ {
+		var at []int
+		var again []store.PageKey
+		for i := range out {
+			if errors.Is(out[i].Err, store.ErrCorrupt) {
+				at, again = append(at, i), append(again, keys[i])
+			}
+		}
+		if at == nil {
+			break
+		}
+		var found []store.Loaded
+		found, err = s.loadOnce(scopes, again, want)
+		for k := range found {
+			out[at[k]] = found[k]
+		}
+	}
+	return out, err
+}
+
+// loadOnce looks for pages once.
+func (s *Engine) loadOnce(scopes store.Scopes, keys []store.PageKey, want store.Want) ([]store.Loaded, error) {
 	l := loadings.Get().(*loading)
 	defer l.done()
 	l.begin(s, want, len(keys))
