@@ -1,9 +1,12 @@
 package engine
 
 import (
+	"crypto/rand"
+	"encoding/json"
 	"testing"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 )
@@ -64,4 +67,48 @@ func TestLoadWhileErased(t *testing.T) {
 			require.Empty(t, got.Text)
 		})
 	}
+}
+
+// hooked is randomness that something happens before.
+type hooked func()
+
+func (h hooked) Read(b []byte) (int, error) {
+	h()
+	return rand.Read(b)
+}
+
+// A held batch counts in its quota also when it is installed while the next one is built, together with a row of another quota:
+// from that row on installs do not count, until the quotas are read again.
+func TestQuotaReadAgainWhileBuilt(t *testing.T) {
+	m := newMemory(t, time.Now)
+	quota := func(scope string) store.Batch {
+		value, err := json.Marshal(store.StoredQuota{Scope: scope, By: "ann", At: time.Now(), Quota: store.Quota{Held: 1}})
+		require.NoError(t, err)
+		b := m.batch(store.OperatorScope)
+		b.State = []store.StateRow{{Key: format.QuotaRows + scope, Value: value}}
+		return b
+	}
+	held := func(id string) *Request {
+		b := m.batch("acme", store.Artefact{ID: id, Text: "perhaps"})
+		b.Action, b.Reason = store.ActHold, "look at it"
+		return &Request{Batch: b}
+	}
+	_, err := m.Commit(t.Context(), quota("acme"))
+	require.NoError(t, err)
+	for _, b := range []*Request{{Batch: quota("beta")}, held("first")} { // in flight
+		r, err := m.sequence(t.Context(), b)
+		require.NoError(t, err)
+		require.NotNil(t, r.commit)
+	}
+	before := m.Mark().LSN
+	m.opts.Rand = hooked(func() {
+		if m.Mark().LSN == before {
+			require.NoError(t, m.host.flush())
+		}
+	})
+	_, err = m.Submit(t.Context(), *held("second"))
+	require.Equal(t, before+2, m.Mark().LSN, "both were installed while the second was built, and it was not")
+	var exceeded *store.QuotaError
+	require.ErrorAs(t, err, &exceeded)
+	require.EqualValues(t, 1, exceeded.Used)
 }

@@ -372,10 +372,10 @@ func (s *Engine) atTail(ctx context.Context, b *Request, pre *prepared) (r seque
 		return r, nil, err
 	}
 	if v.limited {
-		if exceeded, behind := s.exceededQuota(r.commit, pre); exceeded != nil {
+		if exceeded, behind, known := s.exceededQuota(r.commit, pre); exceeded != nil {
 			v.err, v.at = exceeded, tail.Next().LSN-1
 			return sequenced{}, &v, nil
-		} else if behind != nil {
+		} else if behind != nil || !known {
 			return sequenced{behind: behind}, nil, nil
 		}
 	}

@@ -225,20 +225,23 @@ func (q *sequencer) quota(scope string) *Commit {
 }
 
 // exceededQuota compares a commit that was built with the quotas above its scope, if there are any
-// (judgement.limited). behind: one in flight decides, and must be installed first. The caller has
-// the tail. The scopes are asked from the
-// commit's own upwards, and the first that refuses is the answer: it is the nearest that an
-// operator can raise.
-func (s *Engine) exceededQuota(c *Commit, pre *prepared) (exceeded *store.QuotaError, behind *Commit) {
+// (judgement.limited). behind: one in flight decides, and must be installed first. known is false if
+// a row of a quota was installed since the batch was judged: held batches are not counted from then on.
+// The caller has the tail. The scopes are asked from the commit's own upwards, and the first that refuses is the
+// answer: it is the nearest that an operator can raise.
+func (s *Engine) exceededQuota(c *Commit, pre *prepared) (exceeded *store.QuotaError, behind *Commit, known bool) {
 	if c.use.pages+c.held == 0 {
-		return nil, nil
+		return nil, nil, true
 	}
 	if pre.bodiesQuota != nil {
-		return pre.bodiesQuota, nil
+		return pre.bodiesQuota, nil, true
 	}
 	flying := s.seq.adding() // before the catalogue: a commit installed since is counted twice, but never missed
 	s.cat.mu.RLock()
 	defer s.cat.mu.RUnlock()
+	if !s.quotas.known {
+		return nil, nil, false
+	}
 	for _, scope := range store.ScopeChain(c.scope) {
 		q, ok := s.quotas.by[scope]
 		if !ok {
@@ -268,13 +271,13 @@ func (s *Engine) exceededQuota(c *Commit, pre *prepared) (exceeded *store.QuotaE
 			switch {
 			case x.limit == 0 || x.by == 0 || x.used+x.up+x.by <= x.limit:
 			case x.used+x.by <= x.limit:
-				return nil, first
+				return nil, first, true
 			default:
-				return &store.QuotaError{Scope: scope, What: x.what, Limit: x.limit, Used: x.used, Asked: x.by}, nil
+				return &store.QuotaError{Scope: scope, What: x.what, Limit: x.limit, Used: x.used, Asked: x.by}, nil, true
 			}
 		}
 	}
-	return nil, nil
+	return nil, nil, true
 }
 
 // adding are the commits in flight that add something.
