@@ -112,3 +112,31 @@ func TestQuotaReadAgainWhileBuilt(t *testing.T) {
 	require.ErrorAs(t, err, &exceeded)
 	require.EqualValues(t, 1, exceeded.Used)
 }
+
+// A vector that was put while gc runs stays, also when a checkpoint under way has it.
+func TestDroppedVectorIsPutAgain(t *testing.T) {
+	m := newMemory(t, time.Now)
+	m.put("acme", store.Artefact{ID: "a", Text: "some words"})
+	put := func() {
+		require.NoError(t, m.PutVectors(t.Context(), "old", []uint64{1}, [][]float32{{1, 0}}))
+	}
+	vector := func() []float32 {
+		got, err := m.Vectors(t.Context(), store.Scopes{"acme"}, "old", []uint64{1})
+		require.NoError(t, err)
+		return got[0]
+	}
+	put()
+	require.NoError(t, m.checkpoint())
+	keys, _, err := m.vectorsOfOthers(nil, nil, nil)
+	require.NoError(t, err)
+	require.Len(t, keys, 1)
+	put()
+	m.freeze()
+	m.dropVectors(keys)
+	require.NoError(t, m.checkpoint())
+	require.NoError(t, m.checkpoint())
+	require.NotNil(t, vector(), "it was put after gc looked")
+	m.dropVectors(keys)
+	require.NoError(t, m.checkpoint())
+	require.Nil(t, vector(), "control")
+}

@@ -277,7 +277,7 @@ func (s *Engine) dropVectors(keys []vecKey) {
 	s.cat.mu.Lock()
 	defer s.cat.mu.Unlock()
 	for _, k := range keys {
-		if s.overlay.vecs[k] == nil { // otherwise it was made again since the run began
+		if s.overlayVector(k) == nil { // otherwise it was made again since the run began
 			s.overlay.noVecs[k] = true
 		}
 	}
