@@ -84,6 +84,7 @@ type DB struct {
 	path    string
 	opts    Options
 	store   store.Store
+	start   func() time.Time // see stopwatch
 	table   *pageTable
 	checker *freshness.Checker // the dirty check of sources and lineage
 

@@ -18,6 +18,7 @@ import (
 type observed struct {
 	store.Store
 	clock func() time.Time
+	start func() time.Time // see stopwatch
 	name  func(scope string) string
 	some  chan struct{} // events wait
 	stop  chan struct{}
@@ -34,17 +35,31 @@ const (
 	tellEvery  = 2 * time.Millisecond // events wait so long for others, if they are few
 )
 
-// told is an event on its way to the observer.
+// told is an event on its way to the observer. Most are hot reads, for which the memory of a whole event would cost as much as all the rest:
+// it goes from one processor to another.
 type told struct {
-	ctx context.Context
-	err error
+	ctx    context.Context
+	whole  *whole // nil: what follows is all
+	scope  string
+	at     time.Time
+	took   time.Duration
+	lsn    uint64
+	drops  int // since the event before
+	pages  int32
+	tokens int32
+	kind   manifest.Type
+}
+
+// whole is an event that is more than a plain read.
+type whole struct {
 	ops.Event
+	err error
 }
 
 // newObserved makes an observer that has no store yet: the files tell of checkpoints as soon as they are open. name returns what stands for a
 // scope in events.
-func newObserved(opts *Options, name func(scope string) string) *observed {
-	o := &observed{clock: opts.Clock, name: name, some: make(chan struct{}, 1), stop: make(chan struct{})}
+func newObserved(opts *Options, start func() time.Time, name func(scope string) string) *observed {
+	o := &observed{clock: opts.Clock, start: start, name: name, some: make(chan struct{}, 1), stop: make(chan struct{})}
 	if opts.ObserveScopes {
 		o.name = func(scope string) string { return scope }
 	}
@@ -68,14 +83,18 @@ func (o *observed) before(st store.Store, to ops.Observer) *observed {
 			told, o.events = o.events, told[:0]
 			o.mu.Unlock()
 			for i := range told {
-				e := &told[i]
+				e := told[i].event()
 				if e.Scope != scope {
 					scope, name = e.Scope, o.name(e.Scope)
 				}
 				e.Scope = name
-				e.pass(to)
+				ctx := told[i].ctx
+				told[i].ctx, told[i].whole = nil, nil // they can go
+				if ctx.Done() != nil {
+					ctx = context.WithoutCancel(ctx)
+				}
+				to.Observe(ctx, e)
 			}
-			clear(told) // the contexts can go
 		}
 	})
 	return o
@@ -94,17 +113,15 @@ func (o *observed) gather() (ended bool) {
 	return false
 }
 
-// pass tells the observer one event.
-func (e *told) pass(to ops.Observer) {
-	e.Traceparent = loop.Traceparent(e.ctx)
-	if e.err != nil {
-		e.Error = remote.ErrorKind(e.err)
+// event returns what the observer is told.
+func (t *told) event() (e ops.Event) {
+	if t.whole == nil {
+		e = ops.Event{Kind: t.kind.String(), Scope: t.scope, At: t.at, Took: t.took, Pages: int(t.pages), Tokens: int(t.tokens), LSN: t.lsn}
+	} else if e = t.whole.Event; t.whole.err != nil {
+		e.Error = remote.ErrorKind(t.whole.err)
 	}
-	if b, is := e.ctx.(*began); is {
-		to.Observe((*lasting)(b), e.Event)
-		return
-	}
-	to.Observe(context.WithoutCancel(e.ctx), e.Event)
+	e.Traceparent, e.Dropped = loop.Traceparent(t.ctx), t.drops
+	return e
 }
 
 // unobserved is the store that an observer stands before.
@@ -127,13 +144,18 @@ func (o *observed) Close() error {
 	return o.Store.Close()
 }
 
-// lasting is a began that does not end, as of context.WithoutCancel, without memory of its own.
-type lasting began
-
-func (b *lasting) Deadline() (deadline time.Time, ok bool) { return deadline, false }
-func (b *lasting) Done() <-chan struct{}                   { return nil }
-func (b *lasting) Err() error                              { return nil }
-func (b *lasting) Value(key any) any                       { return b.Context.Value(key) }
+// stopwatch returns the clock with which durations begin; nil: without an observer. It is Options.Clock, or that of the system, read for Sub
+// alone: its time of day would take as long again.
+func stopwatch(opts *Options) func() time.Time {
+	switch {
+	case opts.Observer == nil:
+		return nil
+	case opts.Clock != nil:
+		return opts.Clock
+	}
+	opened := time.Now()
+	return func() time.Time { return opened.Add(time.Since(opened)) }
+}
 
 // beganIn returns the note of when the call of a context began; nil: there is none.
 func beganIn(ctx context.Context) *began {
@@ -144,17 +166,22 @@ func beganIn(ctx context.Context) *began {
 	return b
 }
 
-// timed notes in the context when a call began, if somebody wants to know.
-func (db *DB) timed(ctx context.Context) context.Context {
-	if db.opts.Observer == nil {
-		return ctx
+// began returns when a call begins, if somebody wants to know; else zero.
+func (db *DB) began() (at time.Time) {
+	if db.start != nil {
+		at = db.start()
 	}
-	return &began{Context: ctx, at: db.opts.Clock()}
+	return at
 }
 
-// since notes in the context when a call began.
+// timed notes in the context when a call began, if somebody wants to know.
+func (db *DB) timed(ctx context.Context) context.Context {
+	return db.since(ctx, db.began())
+}
+
+// since notes in the context when a call began, if somebody wants to know.
 func (db *DB) since(ctx context.Context, at time.Time) context.Context {
-	if db.opts.Observer == nil {
+	if db.start == nil {
 		return ctx
 	}
 	return &began{Context: ctx, at: at}
@@ -168,14 +195,19 @@ func (o *observed) tell(ctx context.Context, began time.Time, e *ops.Event, err 
 	if !began.IsZero() {
 		e.Took = e.At.Sub(began)
 	}
+	o.add(&told{ctx: ctx, whole: &whole{*e, err}})
+}
+
+// add hands an event to the goroutine of the observer.
+func (o *observed) add(t *told) {
 	o.mu.Lock()
 	if len(o.events) == keptEvents {
 		o.dropped++
 		o.mu.Unlock()
 		return
 	}
-	e.Dropped, o.dropped = o.dropped, 0
-	o.events = append(o.events, told{ctx, err, *e})
+	t.drops, o.dropped = o.dropped, 0
+	o.events = append(o.events, *t)
 	n := len(o.events)
 	o.mu.Unlock()
 	if n == 1 || n == keptEvents/2 {
@@ -188,7 +220,7 @@ func (o *observed) tell(ctx context.Context, began time.Time, e *ops.Event, err 
 
 // Commit implements store.Store.
 func (o *observed) Commit(ctx context.Context, b store.Batch) (store.Outcome, error) {
-	began := o.clock()
+	began := o.start()
 	out, err := o.Store.Commit(ctx, b)
 	e := ops.Event{Kind: b.Leaf.Type.String(), Scope: b.Scope, LSN: out.LSN}
 	if call := beganIn(ctx); call != nil && (b.Leaf.Type == manifest.TypePass || b.Leaf.Type == manifest.TypeRefetch) {
@@ -212,22 +244,28 @@ func (o *observed) Commit(ctx context.Context, b store.Batch) (store.Outcome, er
 
 // Append implements store.Store.
 func (o *observed) Append(ctx context.Context, leaves []*manifest.Record, d store.Durability) error {
-	err := o.Store.Append(ctx, leaves, d)
-	call := beganIn(ctx)
-	if err != nil && call != nil {
-		return err // whoever noted the beginning tells
-	}
 	var at, ended time.Time
+	call := beganIn(ctx)
 	if call != nil {
 		at = call.at
 	}
 	if call != nil && call == ctx {
-		if d != store.Synced { // else the call waited for the disk
+		// The note may be in memory that the next read uses.
+		ctx = call.Context
+		if d != store.Synced { // else the call waits for the disk
 			ended = call.leaf
 		}
 		call.leaf = time.Time{} // of one append
 	}
+	err := o.Store.Append(ctx, leaves, d)
+	if err != nil && call != nil {
+		return err // whoever noted the beginning tells
+	}
 	for _, l := range leaves {
+		if !ended.IsZero() && plain(l) && err == nil {
+			o.add(&told{ctx: ctx, scope: l.Scope, at: ended, took: ended.Sub(at), lsn: l.LSN, pages: int32(len(l.Pages)), tokens: int32(l.Tokens), kind: l.Type})
+			continue
+		}
 		e := ops.Event{Kind: l.Type.String(), Scope: l.Scope, At: ended, Pages: len(l.Pages), Tokens: l.Tokens, Budget: l.Budget, Tier: l.Tier, Match: string(l.Match), LSN: l.LSN}
 		if len(l.Excluded) > 0 {
 			e.Left = make(map[string]int, len(l.Excluded))
@@ -245,7 +283,7 @@ func (o *observed) Load(ctx context.Context, scopes store.Scopes, pages []store.
 	if want != store.WantText {
 		return o.Store.Load(ctx, scopes, pages, want)
 	}
-	began := o.clock()
+	began := o.start()
 	out, err := o.Store.Load(ctx, scopes, pages, want)
 	e := ops.Event{Kind: "fault", Pages: len(pages)}
 	for i := range out {
@@ -255,6 +293,11 @@ func (o *observed) Load(ctx context.Context, scopes store.Scopes, pages []store.
 	return out, err
 }
 
+// plain reports whether a leaf has no more than told has place for.
+func plain(l *manifest.Record) bool {
+	return len(l.Excluded) == 0 && l.Budget == 0 && l.Tier == 0 && l.Match == ""
+}
+
 // jobNames are the kinds of events of jobs. The files themselves tell of checkpoints, most of which nobody asks for.
 var jobNames = map[store.JobKind]string{
 	store.JobBackup: "backup", store.JobCheck: "check", store.JobGC: "gc", store.JobErase: "erase", store.JobCompact: "compact",
@@ -262,7 +305,7 @@ var jobNames = map[store.JobKind]string{
 
 // Maintain implements store.Store.
 func (o *observed) Maintain(ctx context.Context, job store.Job, progress store.Progress) (store.JobReport, error) {
-	began := o.clock()
+	began := o.start()
 	rep, err := o.Store.Maintain(ctx, job, progress)
 	if kind := jobNames[job.Kind]; kind != "" {
 		o.tell(ctx, began, &ops.Event{Kind: kind, Bytes: int(rep.Bytes)}, err)

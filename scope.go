@@ -154,13 +154,13 @@ func (s *Scope) Get(ctx context.Context, id string, opts ...ReadOption) (*Versio
 	if err := store.CheckID("id", id); err != nil {
 		return nil, err
 	}
-	ctx = s.db.timed(ctx)
+	at := s.db.began()
 	v, leaf, err := s.read(ctx, Ref{ID: id}, readOpts(opts))
 	if err == nil {
-		err = s.emitRead(ctx, leaf)
+		err = s.emitRead(ctx, at, leaf)
 	}
 	if err != nil {
-		return nil, s.failed(ctx, manifest.TypeGet, err)
+		return nil, s.failed(s.db.since(ctx, at), manifest.TypeGet, err)
 	}
 	return v, nil
 }
@@ -173,14 +173,14 @@ func (s *Scope) Recall(ctx context.Context, ref Ref, opts ...ReadOption) (*Versi
 	if s.err != nil {
 		return nil, s.err
 	}
-	ctx = s.db.timed(ctx)
+	at := s.db.began()
 	v, leaf, err := s.read(ctx, ref, readOpts(opts))
 	if err == nil {
 		leaf.Type = manifest.TypeRecall
-		err = s.emitRead(ctx, leaf)
+		err = s.emitRead(ctx, at, leaf)
 	}
 	if err != nil {
-		return nil, s.failed(ctx, manifest.TypeRecall, err)
+		return nil, s.failed(s.db.since(ctx, at), manifest.TypeRecall, err)
 	}
 	return v, nil
 }
@@ -263,6 +263,7 @@ func (s *Scope) read(ctx context.Context, ref Ref, o readOptions) (*Version, *re
 type readLeaf struct {
 	manifest.Record
 	list [1]*manifest.Record // of itself
+	call began               // with an observer
 }
 
 // readLeaf returns an empty leaf with memory for pages.
@@ -275,13 +276,18 @@ func (db *DB) readLeaf() *readLeaf {
 	return l
 }
 
-// emitRead is emit for the leaf of a read, which the caller must not use any more. After an error nobody else does.
-func (s *Scope) emitRead(ctx context.Context, leaf *readLeaf) error {
+// emitRead is emit for the leaf of a read, which the caller must not use any more. After an error nobody else does. at is when the read
+// began; zero: nobody wants to know.
+func (s *Scope) emitRead(ctx context.Context, at time.Time, leaf *readLeaf) error {
+	if !at.IsZero() {
+		leaf.call = began{Context: ctx, at: at}
+		ctx = &leaf.call
+	}
 	if err := s.emitAll(ctx, leaf.list[:]); err != nil {
 		return err
 	}
 	if cap(leaf.Pages) <= maxKeptPages {
-		leaf.Record = manifest.Record{Pages: leaf.Pages[:0]}
+		leaf.Record, leaf.call = manifest.Record{Pages: leaf.Pages[:0]}, began{}
 		s.db.leaves.Put(leaf)
 	}
 	return nil

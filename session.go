@@ -129,6 +129,7 @@ func (c *Session) Recall(ctx context.Context, id string) (*Version, error) {
 	if err != nil {
 		return nil, err
 	}
+	at := c.s.db.began()
 	v, leaf, err := c.s.read(ctx, Ref{Scope: c.s.name, ID: id}, readOptions{})
 	if err != nil {
 		return nil, err
@@ -137,7 +138,7 @@ func (c *Session) Recall(ctx context.Context, id string) (*Version, error) {
 	if w := conv.Watcher(); w != nil && compacted {
 		w.Expanded()
 	}
-	return v, c.s.emitRead(ctx, leaf)
+	return v, c.s.emitRead(ctx, at, leaf)
 }
 
 // SetWindow sets the window of the session in tokens, and how it is kept, for every handle and process from now on: no

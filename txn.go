@@ -212,13 +212,13 @@ func (tx *Txn) Get(ctx context.Context, id string, opts ...ReadOption) (*Version
 		parent.chain = s.chain[1:]
 		s = &parent
 	}
-	ctx = s.db.timed(ctx)
+	at := s.db.began()
 	v, leaf, err := s.read(ctx, Ref{ID: id}, readOpts(opts))
 	if errors.Is(err, store.ErrNotFound) && !tx.drop[id] {
 		tx.sawNone(id)
 	}
 	if err != nil {
-		return nil, tx.s.failed(ctx, manifest.TypeGet, err)
+		return nil, tx.s.failed(s.db.since(ctx, at), manifest.TypeGet, err)
 	}
 	if v.Ref.Scope != tx.s.name && !tx.drop[id] {
 		tx.sawNone(id)
@@ -227,8 +227,8 @@ func (tx *Txn) Get(ctx context.Context, id string, opts ...ReadOption) (*Version
 		tx.see(v.head(), p.Ref.Page, p.Num)
 	}
 	leaf.Parent = tx.trace
-	if err := tx.s.emitRead(ctx, leaf); err != nil {
-		return nil, tx.s.failed(ctx, manifest.TypeGet, err)
+	if err := tx.s.emitRead(ctx, at, leaf); err != nil {
+		return nil, tx.s.failed(s.db.since(ctx, at), manifest.TypeGet, err)
 	}
 	return v, nil
 }
