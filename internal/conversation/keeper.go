@@ -300,7 +300,8 @@ func (k *keeper) dispatch() time.Duration {
 			k.queue = append(k.queue, of)
 		}
 	}
-	for ; k.workers < min(lookWorkers, len(k.queue)) && k.ctx.Err() == nil; k.workers++ {
+	for n := min(lookWorkers-k.workers, len(k.queue)); n > 0 && k.ctx.Err() == nil; n-- { // those at work may be long in a look
+		k.workers++
 		k.worker.Go(k.work)
 	}
 	return wait
