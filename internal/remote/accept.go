@@ -87,6 +87,9 @@ func (a *acceptor) take(l net.Listener) bool {
 
 // accept accepts connections until close, or until nobody has connected for the time patience; 0: until close.
 func (a *acceptor) accept(l net.Listener, patience time.Duration) error {
+	if w, ok := l.(watched); ok && patience == 0 {
+		_ = w.SetDeadline(time.Time{}) // that of an earlier wait would end each Accept at once
+	}
 	for pause := time.Duration(0); ; {
 		if patience > 0 {
 			if err := l.(watched).SetDeadline(time.Now().Add(patience)); err != nil {
