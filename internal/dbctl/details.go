@@ -211,7 +211,9 @@ Example: dbctl session append agent.ctx acme/support chat-1 'what may I refund?'
   dbctl session append agent.ctx acme/support chat-1 --jsonl < messages.jsonl`,
 	"session export": `Prints every turn in full, whatever the window shows of it. Expired turns are left out. It is a read and writes a manifest.
 Providers refuse a call without its result. So openai and anthropic move late results to their calls, and leave out calls
-without a result and results without a call; their number is on stderr. md has everything.
+without a result, results without a call, and parts that the provider does not accept, such as thoughts of another one; their
+number is on stderr. md has everything. Anthropic wants a message of the user first: the export of a conversation that the
+assistant began has none.
 
 Example: dbctl session export agent.ctx acme/support chat-1 --format md`,
 	"session pass": `A pass is one transaction; undo reverts it. Repeating a pass with the same history, intent and parameters writes nothing.

@@ -194,6 +194,53 @@ func TestImportForeign(t *testing.T) {
 	require.Contains(t, dbctl("", "import", file, "acme/x", mem, "--from", "nosuch").err, "one of openai")
 }
 
+// What one provider accepts and another one does not is written as the other accepts it, or left out and counted.
+func TestSessionExportIsAccepted(t *testing.T) {
+	file := newDB(t)
+	long := strings.Repeat("i", 65)
+	ok(t, `{"role":"user","name":"Dr. Who","content":[{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AAAA"}},{"type":"text","text":"look"}]}
+{"role":"assistant","content":[{"type":"thinking","thinking":"hm","signature":"x"},{"type":"text","text":"I look."},{"type":"tool_use","id":"a.b","name":"f","input":{}}]}
+{"role":"tool","tool_call_id":"a.b","content":[{"type":"text","text":"a cat"},{"type":"image_url","image_url":{"url":"https://x/y.png"}}]}
+{"role":"assistant","content":null,"tool_calls":[{"id":"`+long+`","type":"function","function":{"name":"f","arguments":"[1]"}},{"id":"c","type":"function","function":{"name":"f","arguments":"null"}}]}
+{"role":"tool","tool_call_id":"c","content":""}
+{"role":"tool","tool_call_id":"`+long+`","content":""}
+{"role":"user","content":[{"type":"text","text":" "},{"type":"image_url","image_url":{"url":"data:image/png;base64,BBBB"}},{"type":"text","text":"and this?"}]}
+`, "session", "append", file, "acme/ann", "one", "--jsonl")
+	type block = map[string]any
+	export := func(format string) (all []block, left any) {
+		v := asJSON(t, "", "session", "export", file, "acme/ann", "one", "--format", format)
+		for _, m := range v["messages"].([]any) {
+			all = append(all, m.(block))
+		}
+		return all, v["left_out"]
+	}
+
+	said, left := export("openai")
+	require.EqualValues(t, 2, left, "a thought, and an image of a tool")
+	require.Equal(t, "Dr.%20Who", said[0]["name"])
+	require.Equal(t, []any{block{"type": "image_url", "image_url": block{"url": "data:image/png;base64,AAAA"}}, block{"type": "text", "text": "look"}}, said[0]["content"])
+	require.Equal(t, []any{block{"type": "text", "text": "I look."}}, said[1]["content"])
+	require.Equal(t, []any{block{"type": "text", "text": "a cat"}}, said[2]["content"])
+	id := said[3]["tool_calls"].([]any)[0].(block)["id"].(string)
+	require.Less(t, len(id), 64)
+	require.ElementsMatch(t, []any{id, "c"}, []any{said[4]["tool_call_id"], said[5]["tool_call_id"]})
+	ok(t, ok(t, "", "session", "export", file, "acme/ann", "one"), "session", "append", file, "acme/ann", "two", "--jsonl")
+	require.Contains(t, ok(t, "", "session", "export", file, "acme/ann", "two", "--format", "md"), "(Dr. Who)", "the name is read as it was")
+
+	said, left = export("anthropic")
+	require.EqualValues(t, 1, left, "the image of the tool")
+	require.Equal(t, block{"type": "image", "source": block{"type": "base64", "media_type": "image/png", "data": "AAAA"}}, said[0]["content"].([]any)[0])
+	used := said[1]["content"].([]any)
+	require.Equal(t, "thinking", used[0].(block)["type"])
+	require.Regexp(t, "^[a-zA-Z0-9_-]+$", used[2].(block)["id"])
+	require.Equal(t, used[2].(block)["id"], said[2]["content"].([]any)[0].(block)["tool_use_id"])
+	used = said[3]["content"].([]any)
+	require.Equal(t, block{"_unparsed": "[1]"}, used[0].(block)["input"])
+	require.Equal(t, block{"_unparsed": "null"}, used[1].(block)["input"])
+	require.Equal(t, []any{block{"type": "image", "source": block{"type": "base64", "media_type": "image/png", "data": "BBBB"}}, block{"type": "text", "text": "and this?"}},
+		said[len(said)-1]["content"])
+}
+
 // Messages of providers go in as they are, and come out again.
 func TestSessionMessages(t *testing.T) {
 	file := newDB(t)

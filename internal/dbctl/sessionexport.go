@@ -26,7 +26,7 @@ func (c *sessionExportCmd) Run(a *app) error {
 		}
 		_, left, err := foreign.Transcript(a.out, foreign.Format(c.Format), s.Turns(a.ctx, c.From))
 		if left > 0 {
-			fmt.Fprintf(a.err, "left out: %s without the other\n", plural(left, "call or result", "calls or results"))
+			fmt.Fprintf(a.err, "left out: %d calls, results or parts that %s does not accept\n", left, c.Format)
 		}
 		return err
 	})
@@ -37,7 +37,7 @@ type transcriptView struct {
 	Session  string            `json:"session"`
 	Format   string            `json:"format"`
 	Messages []json.RawMessage `json:"messages"`
-	LeftOut  int               `json:"left_out,omitempty"` // calls without a result, and results without a call
+	LeftOut  int               `json:"left_out,omitempty"` // calls without a result, results without a call, and parts that the provider does not accept
 }
 
 // document prints the messages as one JSON document.

@@ -109,7 +109,7 @@ func messages(e element) ([]Message, error) {
 	kind, m := name(v, "type"), Message{ID: name(v, "id"), Role: name(v, "role")}
 	switch {
 	case m.Role != "":
-		m.Name, m.ToolCallID = name(v, "name"), name(v, "tool_call_id")
+		m.Name, m.ToolCallID = readName(name(v, "name")), name(v, "tool_call_id")
 		out, err := body(e, m, v, "content")
 		if err == nil && !filled(v["content"]) {
 			err = unread(e, v, out)

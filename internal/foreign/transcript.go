@@ -3,12 +3,17 @@ package foreign
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
 	"iter"
+	"net/url"
+	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/portable"
@@ -37,7 +42,8 @@ func Elements(ctx context.Context, r io.Reader, fn func(raw []byte, line int) er
 // reads, or Markdown. It returns how many it wrote.
 //
 // Providers refuse a call without its results, and a result in another place than behind its call. So a late result moves to its call,
-// and calls and results without the other are left out and counted. Markdown has all.
+// and calls and results without the other are left out and counted, as are parts that the provider does not accept from who said
+// them: another provider's thoughts, or an image from a tool. Markdown has all.
 func Transcript(w io.Writer, f Format, turns iter.Seq2[*ctxpage.Version, error]) (n, left int, err error) {
 	if f == Markdown {
 		for v, err := range turns {
@@ -51,7 +57,8 @@ func Transcript(w io.Writer, f Format, turns iter.Seq2[*ctxpage.Version, error])
 		}
 		return n, 0, nil
 	}
-	shapes := map[Format]func(*ctxpage.Version, []*ctxpage.Version) []any{OpenAIChat: openAIExchange, Anthropic: anthropicExchange}
+	shapes := map[Format]func(*transcript, *ctxpage.Version, []*ctxpage.Version) []any{
+		OpenAIChat: (*transcript).openAIExchange, Anthropic: (*transcript).anthropicExchange}
 	t := transcript{shape: shapes[f], enc: json.NewEncoder(w)}
 	if t.shape == nil {
 		return 0, 0, store.Invalid("format", fmt.Sprintf("%q", f), "openai, anthropic or md")
@@ -71,11 +78,11 @@ func Transcript(w io.Writer, f Format, turns iter.Seq2[*ctxpage.Version, error])
 
 // transcript holds turns back while a call before them waits for its results.
 type transcript struct {
-	shape func(turn *ctxpage.Version, results []*ctxpage.Version) []any
+	shape func(t *transcript, turn *ctxpage.Version, results []*ctxpage.Version) []any
 	enc   *json.Encoder
 	held  []heldTurn
 	n     int // turns written
-	left  int // calls and results left out
+	left  int // calls, results and parts left out
 }
 
 type heldTurn struct {
@@ -120,8 +127,13 @@ func (t *transcript) write(most int) error {
 		if len(turn.ToolCalls) == 0 && len(h.ToolCalls) > 0 && fullText(&turn) == "" {
 			continue // nothing but calls
 		}
+		messages := t.shape(t, &turn, h.results)
+		if len(messages) == 0 {
+			t.left++ // blank, and the provider refuses that
+			continue
+		}
 		t.n += 1 + len(h.results)
-		for _, m := range t.shape(&turn, h.results) {
+		for _, m := range messages {
 			if err := t.enc.Encode(m); err != nil {
 				return fmt.Errorf("ctxpage: transcript: %w", err)
 			}
@@ -130,19 +142,23 @@ func (t *transcript) write(most int) error {
 	return nil
 }
 
-func openAIExchange(turn *ctxpage.Version, results []*ctxpage.Version) []any {
-	out := []any{openAIMessage(turn)}
+func (t *transcript) openAIExchange(turn *ctxpage.Version, results []*ctxpage.Version) []any {
+	out := []any{t.openAIMessage(turn)}
 	for _, r := range results {
-		out = append(out, openAIMessage(r))
+		out = append(out, t.openAIMessage(r))
 	}
 	return out
 }
 
-func anthropicExchange(turn *ctxpage.Version, results []*ctxpage.Version) []any {
-	out := []any{anthropicMessage(turn)}
+func (t *transcript) anthropicExchange(turn *ctxpage.Version, results []*ctxpage.Version) []any {
+	first := t.anthropicMessage(turn)
+	if len(first.Content) == 0 {
+		return nil
+	}
+	out := []any{first}
 	var all *anthropicTurn
 	for _, r := range results {
-		m := anthropicMessage(r)
+		m := t.anthropicMessage(r)
 		if all == nil {
 			all = m
 			out = append(out, m)
@@ -151,6 +167,40 @@ func anthropicExchange(turn *ctxpage.Version, results []*ctxpage.Version) []any 
 		all.Content = append(all.Content, m.Content...)
 	}
 	return out
+}
+
+// The parts that a provider accepts beside text and images, by role.
+var (
+	openAIParts = map[string][]string{
+		render.RoleUser:      {"input_audio", "file"},
+		render.RoleAssistant: {"refusal"},
+	}
+	anthropicParts = map[string][]string{
+		render.RoleUser: {"document", "search_result", "container_upload"},
+		render.RoleAssistant: {"thinking", "redacted_thinking", "server_tool_use", "web_search_tool_result", "web_fetch_tool_result",
+			"code_execution_tool_result", "bash_code_execution_tool_result", "text_editor_code_execution_tool_result", "mcp_tool_use", "mcp_tool_result"},
+	}
+)
+
+// imageURL returns the address of an image, a data: URL of one that is in the part; "" of another part.
+func imageURL(p store.Part) string {
+	if p.Type != "image_url" && p.Type != "input_image" && p.Type != "image" || p.URL != "" {
+		return p.URL
+	}
+	v := object(json.RawMessage(p.Detail))
+	if address := name(v, "image_url.url", "image_url", "source.url"); address != "" {
+		return address
+	}
+	if data := name(v, "source.data"); data != "" {
+		return "data:" + name(v, "source.media_type") + ";base64," + data
+	}
+	return ""
+}
+
+// shortID stands for a call id that a provider does not accept.
+func shortID(id string) string {
+	sum := sha256.Sum256([]byte(id))
+	return "call_" + hex.EncodeToString(sum[:16])
 }
 
 type openAICall struct {
@@ -170,32 +220,45 @@ type openAITurn struct {
 	ToolCallID string       `json:"tool_call_id,omitempty"`
 }
 
-func openAIMessage(v *ctxpage.Version) any {
-	m := &openAITurn{Role: roleOf(v), Name: v.Name, Content: v.Text, ToolCallID: v.ToolCallID}
+func openAIID(id string) string {
+	if len(id) > 64 {
+		return shortID(id)
+	}
+	return id
+}
+
+func (t *transcript) openAIMessage(v *ctxpage.Version) any {
+	m := &openAITurn{Role: roleOf(v), Name: writtenName(v.Name), Content: v.Text, ToolCallID: openAIID(v.ToolCallID)}
 	for _, c := range v.ToolCalls {
-		call := openAICall{ID: c.ID, Type: "function"}
+		call := openAICall{ID: openAIID(c.ID), Type: "function"}
 		call.Function.Name, call.Function.Arguments = c.Name, c.Arguments
 		m.ToolCalls = append(m.ToolCalls, call)
 	}
 	if len(v.Parts) > 0 {
 		var parts []any
 		for _, p := range v.Parts {
-			switch {
+			switch address := imageURL(p); {
 			case p.Type == "text":
 				parts = append(parts, map[string]any{"type": "text", "text": p.Text})
-			case p.Type == "image_url" && p.URL != "":
-				image := map[string]any{"url": p.URL}
-				if p.Detail != "" {
+			case address != "" && m.Role == render.RoleUser:
+				image := map[string]any{"url": address}
+				if p.Detail != "" && p.URL != "" {
 					image["detail"] = p.Detail
 				}
 				parts = append(parts, map[string]any{"type": "image_url", "image_url": image})
 			case p.Type == toolResult: // its words are told already
-			default:
+			case slices.Contains(openAIParts[m.Role], p.Type):
 				parts = append(parts, originalPart(p))
+			default:
+				t.left++
 			}
 		}
 		m.Content = parts
-	} else if v.Text == "" && len(m.ToolCalls) > 0 {
+		if len(parts) == 0 {
+			m.Content = fullText(v)
+		}
+	}
+	if m.Content == "" && len(m.ToolCalls) > 0 {
 		m.Content = nil
 	}
 	return m
@@ -209,40 +272,70 @@ type anthropicTurn struct {
 	Content []any  `json:"content"`
 }
 
-func anthropicMessage(v *ctxpage.Version) *anthropicTurn {
+var anthropicIDs = regexp.MustCompile(`^[a-zA-Z0-9_-]+$`)
+
+func anthropicID(id string) string {
+	if !anthropicIDs.MatchString(id) {
+		return shortID(id)
+	}
+	return id
+}
+
+func (t *transcript) anthropicMessage(v *ctxpage.Version) *anthropicTurn {
 	m := &anthropicTurn{Role: roleOf(v), Content: []any{}}
 	if v.Role == render.RoleTool {
 		m.Role = render.RoleUser
 		for _, p := range v.Parts {
 			if p.Type == toolResult {
-				m.Content = append(m.Content, withCallID(originalPart(p), v.ToolCallID))
+				m.Content = append(m.Content, withCallID(originalPart(p), anthropicID(v.ToolCallID)))
 				return m
 			}
+			if p.Type != "text" {
+				t.left++
+			}
 		}
-		m.Content = append(m.Content, map[string]any{"type": "tool_result", "tool_use_id": v.ToolCallID, "content": fullText(v)})
+		m.Content = append(m.Content, map[string]any{"type": "tool_result", "tool_use_id": anthropicID(v.ToolCallID), "content": fullText(v)})
 		return m
 	}
-	if len(v.Parts) == 0 && v.Text != "" {
-		m.Content = append(m.Content, map[string]any{"type": "text", "text": v.Text})
+	parts := v.Parts
+	if len(parts) == 0 {
+		parts = []store.Part{{Type: "text", Text: v.Text}}
 	}
-	for _, p := range v.Parts {
-		switch {
+	for _, p := range parts {
+		switch address := imageURL(p); {
 		case p.Type == "text":
-			m.Content = append(m.Content, map[string]any{"type": "text", "text": p.Text})
-		case p.Type == "image_url" && p.URL != "":
-			m.Content = append(m.Content, map[string]any{"type": "image", "source": map[string]any{"type": "url", "url": p.URL}})
-		default:
+			if strings.TrimSpace(p.Text) != "" { // Anthropic refuses a blank block
+				m.Content = append(m.Content, map[string]any{"type": "text", "text": p.Text})
+			}
+		case p.Type == "image" && m.Role == render.RoleUser, slices.Contains(anthropicParts[m.Role], p.Type):
 			m.Content = append(m.Content, originalPart(p))
+		case address != "" && m.Role == render.RoleUser:
+			m.Content = append(m.Content, map[string]any{"type": "image", "source": imageSource(address)})
+		default:
+			t.left++
 		}
 	}
 	for _, c := range v.ToolCalls {
 		input := json.RawMessage(c.Arguments)
-		if !json.Valid(input) {
+		if object(input) == nil {
 			input = json.RawMessage("{}")
+			if c.Arguments != "" {
+				input, _ = json.Marshal(map[string]string{"_unparsed": c.Arguments}) // a string always marshals
+			}
 		}
-		m.Content = append(m.Content, map[string]any{"type": "tool_use", "id": c.ID, "name": c.Name, "input": input})
+		m.Content = append(m.Content, map[string]any{"type": "tool_use", "id": anthropicID(c.ID), "name": c.Name, "input": input})
 	}
 	return m
+}
+
+// imageSource is where Anthropic finds an image: it accepts no data: URL.
+func imageSource(address string) map[string]any {
+	if inside, ok := strings.CutPrefix(address, "data:"); ok {
+		if media, data, ok := strings.Cut(inside, ";base64,"); ok {
+			return map[string]any{"type": "base64", "media_type": media, "data": data}
+		}
+	}
+	return map[string]any{"type": "url", "url": address}
 }
 
 func originalPart(p store.Part) any {
@@ -264,6 +357,30 @@ func withCallID(part any, id string) any {
 	}
 	fields["tool_use_id"] = want
 	return fields
+}
+
+// writtenName writes a speaker's name as OpenAI accepts it: with %XX in place of what it refuses. A name that is too long is left out.
+func writtenName(name string) string {
+	var b strings.Builder
+	for _, r := range name {
+		if unicode.IsSpace(r) || strings.ContainsRune(`<|\/>%`, r) {
+			b.WriteString(url.PathEscape(string(r)))
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	if b.Len() > 64 {
+		return ""
+	}
+	return b.String()
+}
+
+// readName reads what writtenName wrote, and returns any other name as it is.
+func readName(written string) string {
+	if name, err := url.PathUnescape(written); err == nil && writtenName(name) == written {
+		return name
+	}
+	return written
 }
 
 func roleOf(v *ctxpage.Version) string {
