@@ -88,6 +88,11 @@ def test_pages(db: ctxpage.Database) -> None:
         assert memory.get("hostile").get("text") == hostile + "text"
     with pytest.raises(ctxpage.Invalid):
         memory.put("half", "\ud800")
+    with pytest.raises(ctxpage.Invalid, match="put: got 16777") as large:  # the server hangs up on it, and looks as if it did not answer
+        memory.put("large", "a" * (16 << 20))
+    assert large.value.code == "too_large"
+    with pytest.raises(ctxpage.Invalid, match="id: got nothing"):  # the control: the server reads a request of nearly that size
+        memory.put("", "a" * ((16 << 20) - 1000))
     with pytest.raises(ctxpage.CtxpageError, match="control"):
         db.scope("acme\r\nCtxpage-Role: operator")
     assert [p.get("text") for p in memory.list("n/", full=True, limit=3)] == ["number 0", "number 1", "number 2"]

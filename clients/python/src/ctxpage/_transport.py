@@ -19,11 +19,12 @@ from typing import Any
 
 from ._http import REPEATABLE, Cut, Head, answer, encode, request
 from ._server import Address, Server, connect
-from .errors import CtxpageError, OutcomeUnknown, Unavailable
+from .errors import CtxpageError, Invalid, OutcomeUnknown, Unavailable
 
 _AGAIN = frozenset(("closing", "full", "outcome_unknown", "not_answering", "cancelled"))
 _BROKEN = (OSError, Cut, EOFError)
 _SLACK = 5.0  # seconds beyond the time limit of a call, which the server keeps itself
+_MOST_BYTES = 16 << 20  # of a request: what the server takes
 _MAX_IDLE = 8  # connections that are kept
 
 
@@ -44,10 +45,13 @@ class _Base:
         self.address: Address | None = None
         self.closed = False
 
-    def _body(self, args: dict[str, Any] | None) -> bytes | None:
+    def _body(self, name: str, args: dict[str, Any] | None) -> bytes | None:
         if self.closed:
             raise Unavailable("the client is closed", hint="open the database again")
-        return None if args is None else encode(args)
+        body = None if args is None else encode(args)
+        if body is not None and len(body) > _MOST_BYTES:
+            raise Invalid(f"{name}: got {len(body)} bytes, expected at most {_MOST_BYTES}", code="too_large", hint="send it in parts")
+        return body
 
     @staticmethod
     def _unknown(name: str, e: Exception) -> CtxpageError:
@@ -124,7 +128,7 @@ class Transport(_Base):
 
     def call(self, name: str, who: bytes, args: dict[str, Any] | None, timeout: float | None = None) -> Any:
         limit = timeout or self.timeout
-        body = self._body(args)
+        body = self._body(name, args)
         until = time.monotonic() + limit + _SLACK
         repeatable = _repeatable(name, args or {})
         pause = 0.002
@@ -156,7 +160,7 @@ class Transport(_Base):
 
     def stream(self, name: str, who: bytes, args: dict[str, Any], timeout: float | None = None) -> Iterator[bytes]:
         """Yields the lines of an answer. A stream that breaks raises; the caller continues where it was."""
-        body = self._body(args)
+        body = self._body(name, args)
         address = self.locate()
         try:
             s = connect(address, 30.0)
@@ -313,7 +317,7 @@ class AsyncTransport(_Base):
     async def call(self, name: str, who: bytes, args: dict[str, Any] | None, timeout: float | None = None) -> Any:
         self._here()
         limit = timeout or self.timeout
-        body = self._body(args)
+        body = self._body(name, args)
         until = time.monotonic() + limit + _SLACK
         repeatable = _repeatable(name, args or {})
         pause = 0.002
@@ -351,7 +355,7 @@ class AsyncTransport(_Base):
     async def stream(self, name: str, who: bytes, args: dict[str, Any], timeout: float | None = None) -> AsyncIterator[bytes]:
         """Yields the lines of an answer. A stream that breaks raises; the caller continues where it was."""
         self._here()
-        body = self._body(args)
+        body = self._body(name, args)
         address = await self.locate()
         try:
             s = await self._connect(address)
