@@ -164,6 +164,19 @@ def test_session(db: ctxpage.Database) -> None:
     )
     shown = memory.assemble("look", 1000, session="chat", messages="openai").messages("openai")["messages"]
     assert [m for m in shown if m.get("tool_calls")][0]["tool_calls"] == calls and shown[-1]["content"] == "17"
+    seen = memory.session("seen")
+    image = {"type": "image_url", "image_url": {"url": "https://x/y.png", "detail": "low"}}
+    inside = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    seen.append(
+        {"role": "user", "content": [{"type": "text", "text": "see"}, image], "subject": "ann", "tags": ["x"], "priority": "critical"},
+        {"role": "user", "content": [inside]},
+    )
+    whole, bare = seen.history()
+    assert whole.get("parts") == [{"type": "text", "text": "see"}, {"type": "image_url", "url": "https://x/y.png", "detail": "low"}]
+    assert whole.get("subject") == "ann" and whole.get("tags") == ["x"], "fields of a turn beside those of the message"
+    assert bare.get("text") == "[image_url]" and json.loads(bare["parts"][1]["detail"]) == inside
+    with pytest.raises(ctxpage.Invalid, match="got a part of type tool_use, expected text"):
+        seen.append({"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "f", "input": {}}]})
     with pytest.raises(ctxpage.Invalid, match="got a str, expected a mapping"):
         chat.append("hello")  # type: ignore[arg-type]
     rules = memory.directives

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 from collections.abc import Mapping
@@ -98,15 +99,37 @@ def write_of(w: t.Write | Mapping[str, Any]) -> t.Write:
 
 
 def turn_of(turn: t.Turn | Mapping[str, Any]) -> t.Turn:
-    """A turn. A message of OpenAI's chat API is one, too: its content is the text, and its calls are functions."""
+    """A turn. A message of OpenAI's chat API is one, too: its content is the text or the parts, and its calls are functions. It may
+    have the fields of a turn, such as a subject; other fields of a message, such as a refusal, are left out."""
     if not isinstance(turn, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise Invalid(f"turn: got a {type(turn).__name__}, expected a mapping such as {{'role': 'user', 'text': 'hello'}}")
     out = given(turn)
     content, calls = out.get("content"), cast("list[dict[str, Any]]", out.get("tool_calls") or [])
-    if isinstance(content, str) or ("content" not in out and any("function" in c for c in calls)):
-        out = {k: out[k] for k in ("role", "name", "tool_call_id", "trace") if k in out}
-        out.update(given({"text": content, "tool_calls": [{"id": c["id"], **{k: c["function"][k] for k in ("name", "arguments")}} for c in calls] or None}))
+    if "content" in out or any("function" in c for c in calls):
+        own = t.Turn.__required_keys__ | t.Turn.__optional_keys__ - {"id", "text", "parts", "tool_calls"}
+        words = {"parts": _parts_of(out["content"])} if isinstance(content, list) else {"text": content}
+        out = {k: v for k, v in out.items() if k in own}
+        out.update(given({**words, "tool_calls": [{"id": c["id"], **{k: c["function"][k] for k in ("name", "arguments")}} for c in calls] or None}))
     return cast(t.Turn, out)
+
+
+def _parts_of(content: list[Any]) -> list[t.Part]:
+    """The parts of a message. One without words gets a word, because a turn needs words."""
+    parts: list[t.Part] = []
+    for part in cast("list[dict[str, Any]]", content):
+        kind = str(part.get("type")) if isinstance(part, Mapping) else type(part).__name__  # pyright: ignore[reportUnnecessaryIsInstance]
+        image: dict[str, Any] = part["image_url"] if kind == "image_url" else {}
+        if kind == "text":
+            parts.append({"type": "text", "text": part["text"]})
+        elif image and not str(image["url"]).startswith("data:"):
+            parts.append(cast(t.Part, {"type": "image_url", **given(image)}))
+        elif kind in ("image_url", "input_audio", "file", "refusal"):
+            parts.append({"type": kind, "detail": json.dumps(part)})
+        else:
+            raise Invalid(f"turn: got a part of type {kind}, expected text, image_url, input_audio, file or refusal, as OpenAI's chat API has them")
+    if parts and not any(p.get("text", "").strip() for p in parts):
+        parts.insert(0, {"type": "text", "text": f"[{parts[0]['type']}]"})
+    return parts
 
 
 def trace_of(of: Assembly | str | None) -> str | None:
