@@ -340,11 +340,3 @@ func TestProfileCounter(t *testing.T) {
 	require.Equal(t, "est/2*135%", claude.Counter(nil).Name())
 	require.Equal(t, "est/2-cl100k", gpt.Counter(nil).Name())
 }
-
-func BenchmarkEstimate(b *testing.B) {
-	text := corpora(b)["prose-english.txt"]
-	b.SetBytes(int64(len(text)))
-	for b.Loop() {
-		token.Default().Count(text)
-	}
-}

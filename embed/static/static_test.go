@@ -179,15 +179,3 @@ func TestTokensOfReal(t *testing.T) {
 	}
 	t.Logf("%d texts", n)
 }
-
-func BenchmarkEmbed(b *testing.B) {
-	dir := os.Getenv("STATIC_MODEL")
-	if dir == "" {
-		b.Skip("STATIC_MODEL names no model")
-	}
-	m, err := Load(dir)
-	require.NoError(b, err)
-	for b.Loop() {
-		m.embed("Caroline: I went to a support group yesterday and it was so powerful. We talked for hours about all that happened.")
-	}
-}

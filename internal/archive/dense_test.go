@@ -103,31 +103,3 @@ func TestDenseForged(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, body, got, "the control: as it is")
 }
-
-func BenchmarkDense(b *testing.B) {
-	for _, pages := range []int{1, 500} {
-		leaf, err := NewLeaf(turnLeaf(rand.NewChaCha8([32]byte{1}), 1, pages))
-		require.NoError(b, err)
-		body := leaf.Body()
-		r, err := rowOf(body)
-		require.NoError(b, err)
-		var w codec.DenseWriter
-		form, shorter := denseBody(&w, body, r)
-		require.True(b, shorter)
-		form = slices.Clone(form)
-		b.Run(fmt.Sprintf("make/pages=%d", pages), func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				denseBody(&w, body, r)
-			}
-		})
-		b.Run(fmt.Sprintf("read/pages=%d", pages), func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := codec.FromDense(form); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}

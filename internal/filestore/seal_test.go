@@ -217,37 +217,6 @@ func FuzzUnwrap(f *testing.F) {
 	})
 }
 
-func BenchmarkSeal(b *testing.B) {
-	r, err := NewRing("db", rand.Reader)
-	require.NoError(b, err)
-	value := make([]byte, 1024)
-	for _, s := range []Space{SpaceState, SpaceContent} {
-		b.Run("seal/space="+spaceNames[s], func(b *testing.B) {
-			b.ReportAllocs()
-			for i := range b.N {
-				if _, err := r.Seal(nil, s, name(uint64(i)), value); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-		v, _ := r.Seal(nil, s, name(9), value)
-		b.Run("open/space="+spaceNames[s], func(b *testing.B) {
-			b.ReportAllocs()
-			for range b.N {
-				if _, err := r.Open(s, name(9), v); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-	b.Run("word", func(b *testing.B) {
-		var buf []byte
-		for range b.N {
-			buf = r.Word(buf[:0], 1, []byte("retrieval"))
-		}
-	})
-}
-
 // A value under the key of a number opens until that key is destroyed; then what was to stay is there and nothing else, also
 // for a ring that was wrapped since. A tag gets the next number once its own is destroyed.
 func TestSealUnder(t *testing.T) {

@@ -260,32 +260,6 @@ func ordinary(i int) *store.Head {
 	return h
 }
 
-func BenchmarkDecodeHead(b *testing.B) {
-	for i, kind := range []string{"note", "chunk", "turn"} {
-		row := headRow(ordinary(i))
-		b.Run("of="+kind, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := DecodeHead(row, func(uint32) string { return "s" }); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}
-
-func BenchmarkEncodeHead(b *testing.B) {
-	for i, kind := range []string{"note", "chunk", "turn"} {
-		h := ordinary(i)
-		b.Run("of="+kind, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				_ = EncodeCold(h)
-			}
-		})
-	}
-}
-
 // An artefact with any field beside a text and a kind is more than a note, also with a field that is added later.
 func TestPlainNoteSeesEveryField(t *testing.T) {
 	require.True(t, PlainNote(&store.Artefact{ID: "a", Kind: store.KindFact, Text: "t", Priority: 2}), "control")

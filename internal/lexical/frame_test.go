@@ -44,10 +44,3 @@ func TestPhrases(t *testing.T) {
 		require.Equal(t, "peanuts, ", stripPhrases("peanuts, "+strings.Join(p, " ")))
 	}
 }
-
-func BenchmarkTermsOfQuestion(b *testing.B) {
-	an := NewAnalyzer()
-	for b.Loop() {
-		an.Terms("What did Caroline research before she went to the counselling agency in May?")
-	}
-}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -183,13 +182,4 @@ func TestDashboard(t *testing.T) {
 			require.True(t, shown[name], "%s is on no panel", name)
 		}
 	}
-}
-
-func BenchmarkObserve(b *testing.B) {
-	m := New(0)
-	e := ops.Event{Kind: "get", Took: time.Microsecond, Pages: 1, Bytes: 1000}
-	for b.Loop() {
-		m.Observe(context.Background(), e)
-	}
-	require.NoError(b, m.Write(io.Discard, &State{}))
 }

@@ -137,20 +137,6 @@ func TestTitleAgrees(t *testing.T) {
 	require.Greater(t, long, 1000)
 }
 
-func BenchmarkInspect(b *testing.B) {
-	r := rand.New(rand.NewPCG(1, 2))
-	words := strings.Fields(`the session fetches each file again when it was changed and then tells what became of them for the others to
-		see so that nobody waits in vain while another worker is still writing into it`)
-	var text strings.Builder
-	for i := range 200 {
-		text.WriteString(words[r.IntN(len(words))])
-		text.WriteByte(" \n"[min(i%12/11, 1)])
-	}
-	for b.Loop() {
-		Inspect(text.String())
-	}
-}
-
 func TestInspect(t *testing.T) {
 	logs := strings.Repeat("2026-11-20T12:00:00Z info started worker\n", 5)
 	for text, want := range map[string]Traits{

@@ -40,16 +40,3 @@ func TestTokenSetIsPlain(t *testing.T) {
 		require.Equal(t, plainSet(texts...), TokenSet(texts...))
 	})
 }
-
-func BenchmarkTokenSet(b *testing.B) {
-	text := strings.Repeat("The refund limit changed after the customers complained about waiting for approvals; see ticket_4711 and the escalation notes. ", 8)
-	for name, set := range map[string]func(...string) []uint64{"remembered": TokenSet, "plain": plainSet} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			b.SetBytes(int64(len(text)))
-			for b.Loop() {
-				set(text)
-			}
-		})
-	}
-}

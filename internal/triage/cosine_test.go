@@ -44,13 +44,3 @@ func TestCosineProperties(t *testing.T) {
 		}
 	})
 }
-
-func BenchmarkCosine1024(b *testing.B) {
-	x, y := make([]float32, 1024), make([]float32, 1024)
-	for i := range x {
-		x[i], y[i] = float32(i%7)-3, float32(i%5)-2
-	}
-	for b.Loop() {
-		Cosine(x, y)
-	}
-}
