@@ -26,8 +26,7 @@ func TestBell(t *testing.T) {
 		paths := make([]string, n)
 		for i := range paths {
 			paths[i] = filepath.Join(dir, strconv.Itoa(i))
-			l, err := Listen(paths[i])
-			require.NoError(t, err)
+			l := must(Listen(paths[i]))(t)
 			if quiet {
 				a.attend(l)
 			} else {
@@ -36,13 +35,10 @@ func TestBell(t *testing.T) {
 		}
 		soon := func(cond func() bool) { require.Eventually(t, cond, time.Minute, time.Millisecond) }
 		talk := func(path string) {
-			c, err := net.Dial("unix", path)
-			require.NoError(t, err)
+			c := must(net.Dial("unix", path))(t)
 			defer c.Close()
-			_, err = c.Write([]byte("x"))
-			require.NoError(t, err)
-			_, err = io.ReadFull(c, make([]byte, 1))
-			require.NoError(t, err)
+			must(c.Write([]byte("x")))(t)
+			must(io.ReadFull(c, make([]byte, 1)))(t)
 		}
 		if quiet {
 			require.LessOrEqual(t, runtime.NumGoroutine(), before+1, "before anybody connects")

@@ -131,8 +131,7 @@ func TestCodecKeepsEverything(t *testing.T) {
 		require.NoError(t, err, typ)
 		require.NoError(t, unpack(b, got.Interface()), typ)
 		require.Equal(t, v.Elem().Interface(), got.Elem().Interface(), typ)
-		again, err := pack(got.Interface())
-		require.NoError(t, err)
+		again := must(pack(got.Interface()))(t)
 		require.Equal(t, b, again, "%s: the same value has the same bytes", typ)
 	}
 	require.Greater(t, n, 500)
@@ -150,8 +149,7 @@ func TestCodecNilAndEmpty(t *testing.T) {
 		X    float64
 	}
 	is := s{B: []byte{}, D: []string{}, F: map[string]string{}, X: math.Inf(-1)}
-	b, err := pack(is)
-	require.NoError(t, err)
+	b := must(pack(is))(t)
 	var got s
 	require.NoError(t, unpack(b, &got))
 	require.Equal(t, is, got)
@@ -161,12 +159,11 @@ func TestCodecNilAndEmpty(t *testing.T) {
 // A field that this program does not know is skipped, and one that the other did not send is zero.
 func TestCodecOfOtherFields(t *testing.T) {
 	t.Parallel()
-	b, err := pack(struct {
+	b := must(pack(struct {
 		New  map[string][]store.Ref
 		LSN  uint64
 		Tail []string
-	}{map[string][]store.Ref{"a": {{ID: "x"}}}, 7, []string{"y"}})
-	require.NoError(t, err)
+	}{map[string][]store.Ref{"a": {{ID: "x"}}}, 7, []string{"y"}}))(t)
 	var m store.Mark
 	require.NoError(t, unpack(b, &m))
 	require.Equal(t, store.Mark{LSN: 7}, m)
@@ -176,8 +173,7 @@ func TestCodecOfOtherFields(t *testing.T) {
 // where something follows it or a record in it is cut.
 func TestUnpackRefuses(t *testing.T) {
 	t.Parallel()
-	good, err := pack(store.Candidates{Hits: []store.Candidate{{Kind: store.KindFact, Excluded: "x"}}})
-	require.NoError(t, err)
+	good := must(pack(store.Candidates{Hits: []store.Candidate{{Kind: store.KindFact, Excluded: "x"}}}))(t)
 	var got store.Candidates
 	require.NoError(t, unpack(good, &got), "the control")
 	for cut := range good {
@@ -201,16 +197,14 @@ func FuzzUnpack(f *testing.F) {
 	for _, typ := range []reflect.Type{reflect.TypeFor[store.Batch](), reflect.TypeFor[store.ScanPage](), reflect.TypeFor[manifest.Record]()} {
 		v := reflect.New(typ)
 		fill(v.Elem(), &n)
-		b, err := pack(v.Interface())
-		require.NoError(f, err)
+		b := must(pack(v.Interface()))(f)
 		f.Add(b)
 	}
 	f.Add(deepError(4 * maxDepth))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for _, v := range []any{&store.Batch{}, &store.ScanPage{}, &manifest.Record{}, &struct{ Err error }{}} {
 			if unpack(b, v) == nil {
-				_, err := pack(v)
-				require.NoError(t, err)
+				must(pack(v))(t)
 			}
 		}
 	})
@@ -339,8 +333,7 @@ func TestErrorsAreAllKnown(t *testing.T) {
 	}
 	count := 0
 	for _, dir := range []string{"store", "manifest", "internal/lexical"} {
-		paths, err := filepath.Glob("../../" + dir + "/*.go")
-		require.NoError(t, err)
+		paths := must(filepath.Glob("../../" + dir + "/*.go"))(t)
 		for _, path := range paths {
 			if strings.HasSuffix(path, "_test.go") {
 				continue
@@ -356,10 +349,8 @@ func TestErrorsAreAllKnown(t *testing.T) {
 
 // declaredErrors are the exported Err… variables and …Error types of a file.
 func declaredErrors(t *testing.T, path string) (names []string) {
-	b, err := os.ReadFile(path)
-	require.NoError(t, err)
-	f, err := parser.ParseFile(token.NewFileSet(), path, b, 0)
-	require.NoError(t, err)
+	b := must(os.ReadFile(path))(t)
+	f := must(parser.ParseFile(token.NewFileSet(), path, b, 0))(t)
 	for _, d := range f.Decls {
 		g, ok := d.(*ast.GenDecl)
 		for i := 0; ok && i < len(g.Specs); i++ {
@@ -419,8 +410,7 @@ func TestGiveUp(t *testing.T) {
 	}
 	close(free)
 	require.NoError(t, <-over)
-	got, err := s.once(background, 8, func() ([]byte, error) { return []byte("b"), nil })
-	require.NoError(t, err)
+	got := must(s.once(background, 8, func() ([]byte, error) { return []byte("b"), nil }))(t)
 	require.Equal(t, "a", string(got), "it was made once")
 
 	// One that its connection ended has no answer, and is not made any more.
@@ -432,8 +422,7 @@ func TestGiveUp(t *testing.T) {
 	_, err = s.once(background, 9, func() ([]byte, error) { return nil, nil })
 	require.Equal(t, errGivenUp, err)
 	for n := range uint64(2 * keptCalls) {
-		_, err = s.once(background, 100+n, func() ([]byte, error) { return nil, nil })
-		require.NoError(t, err)
+		must(s.once(background, 100+n, func() ([]byte, error) { return nil, nil }))(t)
 	}
 	_, err = s.once(background, 9, func() ([]byte, error) { return nil, nil })
 	require.Equal(t, errGivenUp, err, "also when nobody remembers it")
@@ -456,18 +445,16 @@ func TestLongCallKeepsNoOthers(t *testing.T) {
 	}()
 	<-begun
 	for n := range uint64(4 * keptCalls) {
-		got, err := s.once(background, 2+n, func() ([]byte, error) { return []byte{byte(n)}, nil })
-		require.NoError(t, err)
+		got := must(s.once(background, 2+n, func() ([]byte, error) { return []byte{byte(n)}, nil }))(t)
 		require.Equal(t, []byte{byte(n)}, got)
 	}
 	require.LessOrEqual(t, len(s.calls), keptCalls)
 	require.LessOrEqual(t, len(s.callOrder), keptCalls)
 	close(free)
 	require.NoError(t, <-over)
-	got, err := s.once(background, 1, func() ([]byte, error) { t.Error("it was made twice"); return nil, nil })
-	require.NoError(t, err)
+	got := must(s.once(background, 1, func() ([]byte, error) { t.Error("it was made twice"); return nil, nil }))(t)
 	require.Equal(t, "long", string(got))
-	_, err = s.once(background, 3, func() ([]byte, error) { t.Error("it was made twice"); return nil, nil })
+	_, err := s.once(background, 3, func() ([]byte, error) { t.Error("it was made twice"); return nil, nil })
 	require.Equal(t, errGivenUp, err, "the oldest that ended is forgotten")
 }
 

@@ -33,10 +33,8 @@ func TestWaitingCallOutlivesItsServer(t *testing.T) {
 	t.Parallel()
 	path := socket(t)
 	st := &watched{newMemory(t), make(chan struct{}, 100)}
-	srv, err := remote.NewServer(context.Background(), st, remote.ServerOptions{})
-	require.NoError(t, err)
-	l, err := remote.Listen(path)
-	require.NoError(t, err)
+	srv := must(remote.NewServer(context.Background(), st, remote.ServerOptions{}))(t)
+	l := must(remote.Listen(path))(t)
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(l) }()
 	c := dial(t, path, remote.ClientOptions{RetryFor: time.Minute})
@@ -52,8 +50,7 @@ func TestWaitingCallOutlivesItsServer(t *testing.T) {
 	<-st.asked
 	srv.Drain()
 	require.NoError(t, errors.Join(srv.Close(), <-served))
-	_, err = st.Commit(ctx, fact(t, "a", "words"))
-	require.NoError(t, err)
+	must(st.Commit(ctx, fact(t, "a", "words")))(t)
 	serve(t, st, path, remote.ServerOptions{})
 	r := <-got
 	require.NoError(t, r.err)
@@ -61,7 +58,7 @@ func TestWaitingCallOutlivesItsServer(t *testing.T) {
 
 	begun := len(st.asked)
 	require.NoError(t, st.Close())
-	_, err = c.Changes(ctx, 0, 0)
+	_, err := c.Changes(ctx, 0, 0)
 	require.ErrorIs(t, err, store.ErrClosed)
 	require.Equal(t, begun+1, len(st.asked))
 }
@@ -90,19 +87,14 @@ func TestStoppedListenerHoldsUpNobody(t *testing.T) {
 	t.Parallel()
 	path := socket(t)
 	st := &talkative{Store: newMemory(t), told: make(chan struct{})}
-	srv, err := remote.NewServer(ctx, st, remote.ServerOptions{})
-	require.NoError(t, err)
-	l, err := remote.Listen(path)
-	require.NoError(t, err)
+	srv := must(remote.NewServer(ctx, st, remote.ServerOptions{}))(t)
+	l := must(remote.Listen(path))(t)
 	go srv.Serve(l)
 	defer srv.Close()
-	c, err := remote.Connect(context.Background(), path)
-	require.NoError(t, err)
+	c := must(remote.Connect(context.Background(), path))(t)
 	defer c.Close()
-	session, err := remote.HelloOn(c)
-	require.NoError(t, err)
-	_, err = c.Write(remote.Call(1, session, "Maintain", []byte{0x80}))
-	require.NoError(t, err)
+	session := must(remote.HelloOn(c))(t)
+	must(c.Write(remote.Call(1, session, "Maintain", []byte{0x80})))(t)
 	soon := time.After(20 * time.Second) // a write of the server waits 30 s for its reader
 	select {
 	case <-st.told:
@@ -167,8 +159,7 @@ func TestValueBesideAnError(t *testing.T) {
 	stats, err := c.Stat(ctx)
 	require.ErrorIs(t, err, store.ErrCorrupt)
 	require.Equal(t, 5, stats.Held)
-	head, err := c.Head(ctx)
-	require.NoError(t, err)
+	head := must(c.Head(ctx))(t)
 	require.NotZero(t, head)
 
 	gc := store.Job{Kind: store.JobGC, GC: &store.GCJob{By: "ann"}}
@@ -217,8 +208,7 @@ func TestManyOwnersEnd(t *testing.T) {
 		path := socket(t)
 		serve(t, newMemory(t), path, remote.ServerOptions{})
 		through := socket(t)
-		l, err := remote.Listen(through)
-		require.NoError(t, err)
+		l := must(remote.Listen(through))(t)
 		defer l.Close()
 		var until atomic.Pointer[time.Time] // connections are cut
 		until.Store(new(time.Time))
@@ -257,15 +247,14 @@ func TestManyOwnersEnd(t *testing.T) {
 			}
 		}()
 		c := dial(t, through, remote.SeesProcess(remote.ClientOptions{RetryFor: retryFor}, func() int { return int(pid.Add(another)) }))
-		_, err = c.Head(ctx)
-		require.NoError(t, err)
+		must(c.Head(ctx))(t)
 		then := time.Now().Add(3 * retryFor)
 		if another == 0 {
 			then = then.Add(time.Hour)
 		}
 		until.Store(&then)
 		cut()
-		_, err = c.Head(ctx)
+		_, err := c.Head(ctx)
 		if another != 0 {
 			require.NoError(t, err)
 			continue

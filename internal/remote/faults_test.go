@@ -24,9 +24,7 @@ var ctx = context.Background()
 
 func newMemory(t testing.TB) *storetest.Memory {
 	t.Helper()
-	m, err := storetest.NewMemory(storetest.Config{})
-	require.NoError(t, err)
-	return m
+	return must(storetest.NewMemory(storetest.Config{}))(t)
 }
 
 // fact is a batch that puts one page.
@@ -58,8 +56,7 @@ func newProxy(t testing.TB, to string) (*proxy, string) {
 	p.cutAsk.Store(-1)
 	p.cutAns.Store(-1)
 	path := socket(t)
-	l, err := remote.Listen(path)
-	require.NoError(t, err)
+	l := must(remote.Listen(path))(t)
 	t.Cleanup(func() { _ = l.Close(); p.cutAll() })
 	go func() {
 		for {
@@ -150,8 +147,7 @@ func TestCutsApplyOnce(t *testing.T) {
 	cut := func(which *atomic.Int64, at int64) {
 		which.Store(at)
 		batch := fact(t, fmt.Sprint("fact ", n), "zebra")
-		out, err := c.Commit(ctx, batch)
-		require.NoError(t, err)
+		out := must(c.Commit(ctx, batch))(t)
 		n++
 		require.EqualValues(t, n, out.LSN, "applied once")
 		size := dbtest.SizeOf(mem.Audit())
@@ -161,8 +157,7 @@ func TestCutsApplyOnce(t *testing.T) {
 		require.Equal(t, size, leaf.Index)
 		require.Equal(t, size+1, dbtest.SizeOf(mem.Audit()), "appended once")
 		which.Store(at)
-		got, err := c.Outcome(ctx, batch.ID)
-		require.NoError(t, err)
+		got := must(c.Outcome(ctx, batch.ID))(t)
 		require.Equal(t, out, got)
 		which.Store(-1)
 	}
@@ -201,11 +196,9 @@ func TestServerReplaced(t *testing.T) {
 	end := serve(t, mem, path, remote.ServerOptions{})
 	c := dial(t, path, remote.ClientOptions{RetryFor: time.Minute})
 	batch := fact(t, "fact", "zebra")
-	out, err := c.Commit(ctx, batch)
-	require.NoError(t, err)
+	out := must(c.Commit(ctx, batch))(t)
 	at := store.Moment{LSN: c.Mark().LSN, Time: time.Now()}
-	ticket, err := c.Hold(ctx, at)
-	require.NoError(t, err)
+	ticket := must(c.Hold(ctx, at))(t)
 	end()
 	began := time.Now()
 	back := make(chan struct{})
@@ -214,20 +207,16 @@ func TestServerReplaced(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		serve(t, mem, path, remote.ServerOptions{})
 	}()
-	again, err := c.Commit(ctx, batch)
-	require.NoError(t, err)
+	again := must(c.Commit(ctx, batch))(t)
 	require.Equal(t, out, again, "the store knows the id")
 	require.GreaterOrEqual(t, time.Since(began), 100*time.Millisecond)
 	<-back
-	second, err := c.Commit(ctx, fact(t, "fact", "okapi"))
-	require.NoError(t, err)
+	second := must(c.Commit(ctx, fact(t, "fact", "okapi")))(t)
 	gc := store.Job{Kind: store.JobGC, GC: &store.GCJob{KeepRecords: 4, KeepNames: 4}}
-	rep, err := c.Maintain(ctx, gc, nil)
-	require.NoError(t, err)
+	rep := must(c.Maintain(ctx, gc, nil))(t)
 	require.Zero(t, rep.GC.Dropped.Versions, "the client took its hold again")
 	c.Release(ticket)
-	rep, err = c.Maintain(ctx, gc, nil)
-	require.NoError(t, err)
+	rep = must(c.Maintain(ctx, gc, nil))(t)
 	require.Equal(t, 1, rep.GC.Dropped.Versions)
 	require.Greater(t, second.LSN, out.LSN)
 }
@@ -281,8 +270,7 @@ func TestOutcomeIsAskedFor(t *testing.T) {
 	end()
 	serve(t, mem, path, remote.ServerOptions{})
 	p.to.Store(path)
-	out, err := c.Outcome(ctx, batch.ID)
-	require.NoError(t, err)
+	out := must(c.Outcome(ctx, batch.ID))(t)
 	require.EqualValues(t, 1, out.LSN)
 	_, err = c.Outcome(ctx, ulid.Make())
 	require.ErrorIs(t, err, store.ErrNotFound)
@@ -337,12 +325,11 @@ func TestProgress(t *testing.T) {
 	inBubble(t, &waiting{Store: newMemory(t)}, remote.ClientOptions{Answer: time.Second}, func(t *testing.T, _ *pipes, c *remote.Client) {
 		began := time.Now()
 		var told []uint64
-		rep, err := c.Maintain(ctx, store.Job{Kind: store.JobCheck}, func(what string, done, total uint64) {
+		rep := must(c.Maintain(ctx, store.Job{Kind: store.JobCheck}, func(what string, done, total uint64) {
 			require.Equal(t, "pages", what)
 			require.EqualValues(t, 10, total)
 			told = append(told, done)
-		})
-		require.NoError(t, err)
+		}))(t)
 		require.Greater(t, time.Since(began), time.Second, "the control: it took longer than a silence may")
 		require.Equal(t, 10, rep.Rows)
 		require.Greater(t, len(told), 5)
@@ -357,28 +344,21 @@ func TestLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const lease = 10 * time.Second
 		mem := newMemory(t)
-		srv, err := remote.NewServer(t.Context(), mem, remote.ServerOptions{Lease: lease})
-		require.NoError(t, err)
+		srv := must(remote.NewServer(t.Context(), mem, remote.ServerOptions{Lease: lease}))(t)
 		p, done := newPipes(), make(chan error, 1)
 		go func() { done <- srv.Serve(p) }()
 		client := func() *remote.Client {
-			c, err := remote.Dial(t.Context(), "pipes", remote.Through(remote.ClientOptions{}, p.Dial))
-			require.NoError(t, err)
-			return c
+			return must(remote.Dial(t.Context(), "pipes", remote.Through(remote.ClientOptions{}, p.Dial)))(t)
 		}
 		dying, living, other := client(), client(), client()
-		_, err = other.Commit(ctx, fact(t, "fact", "zebra"))
-		require.NoError(t, err)
+		must(other.Commit(ctx, fact(t, "fact", "zebra")))(t)
 		at := store.Moment{LSN: other.Mark().LSN, Time: time.Now()}
 		for _, c := range []*remote.Client{dying, living} {
-			_, err := c.Hold(ctx, at)
-			require.NoError(t, err)
+			must(c.Hold(ctx, at))(t)
 		}
-		_, err = other.Commit(ctx, fact(t, "fact", "okapi"))
-		require.NoError(t, err)
+		must(other.Commit(ctx, fact(t, "fact", "okapi")))(t)
 		dropped := func() int {
-			rep, err := mem.Maintain(ctx, store.Job{Kind: store.JobGC, GC: &store.GCJob{KeepRecords: 4, KeepNames: 4}}, nil)
-			require.NoError(t, err)
+			rep := must(mem.Maintain(ctx, store.Job{Kind: store.JobGC, GC: &store.GCJob{KeepRecords: 4, KeepNames: 4}}, nil))(t)
 			return rep.GC.Dropped.Versions
 		}
 		dying.Abandon()
@@ -415,25 +395,19 @@ func TestReleaseComesBeforeJob(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		mem := newMemory(t)
-		srv, err := remote.NewServer(t.Context(), mem, remote.ServerOptions{})
-		require.NoError(t, err)
+		srv := must(remote.NewServer(t.Context(), mem, remote.ServerOptions{}))(t)
 		p, done := newPipes(), make(chan error, 1)
 		go func() { done <- srv.Serve(p) }()
 		var sent atomic.Int64
-		c, err := remote.Dial(t.Context(), "pipes", remote.Through(remote.ClientOptions{}, func(ctx context.Context) (net.Conn, error) {
+		c := must(remote.Dial(t.Context(), "pipes", remote.Through(remote.ClientOptions{}, func(ctx context.Context) (net.Conn, error) {
 			conn, err := p.Dial(ctx)
 			return laterRenewal{conn, &sent}, err
-		}))
-		require.NoError(t, err)
-		_, err = c.Commit(ctx, fact(t, "fact", "zebra"))
-		require.NoError(t, err)
-		ticket, err := c.Hold(ctx, store.Moment{LSN: c.Mark().LSN, Time: time.Now()})
-		require.NoError(t, err)
-		_, err = c.Commit(ctx, fact(t, "fact", "okapi"))
-		require.NoError(t, err)
+		})))(t)
+		must(c.Commit(ctx, fact(t, "fact", "zebra")))(t)
+		ticket := must(c.Hold(ctx, store.Moment{LSN: c.Mark().LSN, Time: time.Now()}))(t)
+		must(c.Commit(ctx, fact(t, "fact", "okapi")))(t)
 		dropped := func() int {
-			rep, err := c.Maintain(ctx, store.Job{Kind: store.JobGC, GC: &store.GCJob{KeepRecords: 4, KeepNames: 4}}, nil)
-			require.NoError(t, err)
+			rep := must(c.Maintain(ctx, store.Job{Kind: store.JobGC, GC: &store.GCJob{KeepRecords: 4, KeepNames: 4}}, nil))(t)
 			return rep.GC.Dropped.Versions
 		}
 		require.Zero(t, dropped(), "the control")
@@ -505,23 +479,20 @@ func TestOvertakenCall(t *testing.T) {
 			t.Run(fmt.Sprintf("%s cut %v", name, cut), func(t *testing.T) {
 				t.Parallel()
 				mem := newMemory(t)
-				srv, err := remote.NewServer(t.Context(), mem, remote.ServerOptions{})
-				require.NoError(t, err)
+				srv := must(remote.NewServer(t.Context(), mem, remote.ServerOptions{}))(t)
 				p, served := newPipes(), make(chan error, 1)
 				go func() { served <- srv.Serve(p) }()
 				is := &holdUp{name: name, cut: cut, begun: make(chan struct{}), may: make(chan struct{})}
-				c, err := remote.Dial(t.Context(), "pipes", remote.Through(remote.ClientOptions{Answer: time.Minute}, func(ctx context.Context) (net.Conn, error) {
+				c := must(remote.Dial(t.Context(), "pipes", remote.Through(remote.ClientOptions{Answer: time.Minute}, func(ctx context.Context) (net.Conn, error) {
 					conn, err := p.Dial(ctx)
 					return &heldUp{Conn: conn, is: is}, err
-				}))
-				require.NoError(t, err)
+				})))(t)
 				done := make(chan error, 1)
 				go func() { done <- call(t, c) }()
 				<-is.begun
 				const others = 600
 				for n := range others {
-					_, err := c.Commit(ctx, fact(t, fmt.Sprint("other-", n), "okapi"))
-					require.NoError(t, err)
+					must(c.Commit(ctx, fact(t, fmt.Sprint("other-", n), "okapi")))(t)
 				}
 				close(is.may)
 				if err := <-done; name == "Maintain" && cut {
@@ -532,12 +503,10 @@ func TestOvertakenCall(t *testing.T) {
 				switch name {
 				case "Commit":
 					require.EqualValues(t, others+1, mem.Mark().LSN)
-					at, err := mem.Resolve(ctx, store.Scopes{"acme"}, store.Ref{ID: "late", Version: 1})
-					require.NoError(t, err)
+					at := must(mem.Resolve(ctx, store.Scopes{"acme"}, store.Ref{ID: "late", Version: 1}))(t)
 					require.Len(t, at.Pages, 1)
 				case "Append":
-					leaves, err := mem.Audit().ByTrace(ctx, "late")
-					require.NoError(t, err)
+					leaves := must(mem.Audit().ByTrace(ctx, "late"))(t)
 					require.Len(t, leaves, 1)
 				}
 				require.NoError(t, c.Close())
@@ -584,8 +553,7 @@ func TestSilentServer(t *testing.T) {
 func newStuck(t testing.TB, to string) (*atomic.Bool, string) {
 	var stuck atomic.Bool
 	path := socket(t)
-	l, err := remote.Listen(path)
-	require.NoError(t, err)
+	l := must(remote.Listen(path))(t)
 	ended := make(chan struct{})
 	t.Cleanup(func() { close(ended); _ = l.Close() })
 	pass := func(to, from net.Conn) {
@@ -628,24 +596,23 @@ func TestAuditWait(t *testing.T) {
 	path := socket(t)
 	serve(t, mem, path, remote.ServerOptions{})
 	c := dial(t, path, remote.ClientOptions{})
-	size, err := c.Audit().Size(ctx)
-	require.NoError(t, err)
-	now, err := c.Audit().Wait(ctx, size, time.Millisecond)
-	require.NoError(t, err)
+	size := must(c.Audit().Size(ctx))(t)
+	now := must(c.Audit().Wait(ctx, size, time.Millisecond))(t)
 	require.Equal(t, size, now, "nothing came")
 	told := make(chan uint64, 1)
 	go func() {
 		now, _ := c.Audit().Wait(ctx, size, time.Hour)
 		told <- now
 	}()
-	_, err = mem.Commit(ctx, fact(t, "fact", "zebra"))
-	require.NoError(t, err)
+	must(mem.Commit(ctx, fact(t, "fact", "zebra")))(t)
 	require.Greater(t, <-told, size)
-	now, err = c.Audit().Wait(ctx, size, time.Hour)
-	require.NoError(t, err)
+	now = must(c.Audit().Wait(ctx, size, time.Hour))(t)
 	require.Greater(t, now, size, "it is there already")
 	short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
-	_, err = c.Audit().Wait(short, now, time.Hour)
+	_, err := c.Audit().Wait(short, now, time.Hour)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	cancel()
 }
+
+// must returns a check that fails the test unless err is nil, and returns v: v := must(s.Get(ctx, id))(t).
+func must[T any](v T, err error) func(require.TestingT) T { return dbtest.Must(v, err) }

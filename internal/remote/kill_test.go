@@ -32,16 +32,16 @@ const (
 // serveOwned opens the file, serves it, says so, and waits to be killed.
 func serveOwned(path string) {
 	st, err := filestore.Open(filestore.Options{Path: path, LockWait: 5 * time.Second})
-	must(err)
+	exitOn(err)
 	srv, err := remote.NewServer(context.Background(), st, remote.ServerOptions{})
-	must(err)
+	exitOn(err)
 	l, err := remote.Listen(os.Getenv(ownedSocket))
-	must(err)
+	exitOn(err)
 	fmt.Println("ready")
-	must(srv.Serve(l))
+	exitOn(srv.Serve(l))
 }
 
-func must(err error) {
+func exitOn(err error) {
 	if err != nil {
 		fmt.Println("owner:", err)
 		os.Exit(1)
@@ -53,12 +53,10 @@ func startOwner(t *testing.T, path, socket string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), ownedFile+"="+path, ownedSocket+"="+socket)
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
+	out := must(cmd.StdoutPipe())(t)
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	line, err := bufio.NewReader(out).ReadString('\n')
-	require.NoError(t, err)
+	line := must(bufio.NewReader(out).ReadString('\n'))(t)
 	require.Equal(t, "ready", strings.TrimSpace(line))
 	return cmd
 }
@@ -122,15 +120,13 @@ func TestOwnerKilled(t *testing.T) {
 			require.Equal(t, out, got)
 			require.False(t, lsns[out.LSN], "two commits have one LSN")
 			lsns[out.LSN] = true
-			l, err := st.Resolve(ctx, store.Scopes{"acme"}, store.Ref{ID: w.all[id]})
-			require.NoError(t, err)
+			l := must(st.Resolve(ctx, store.Scopes{"acme"}, store.Ref{ID: w.all[id]}))(t)
 			require.EqualValues(t, 1, l.Version, "applied once")
 		}
 	}
 	require.Greater(t, count, *kills, "commits between the kills")
 	require.EqualValues(t, count, st.Mark().LSN, "each commit was acknowledged, once: no LSN is over")
-	rep, err := st.Maintain(ctx, store.Job{Kind: store.JobCheck}, nil)
-	require.NoError(t, err)
+	rep := must(st.Maintain(ctx, store.Job{Kind: store.JobCheck}, nil))(t)
 	require.Empty(t, rep.Problems)
 	t.Logf("%d kills, %d commits acknowledged", *kills, count)
 }
@@ -182,8 +178,7 @@ func killOwners(t *testing.T, kills int, fresh bool) (store.Store, []*writer) {
 	require.NoError(t, cmd.Process.Kill())
 	_ = cmd.Wait()
 
-	st, err := filestore.Open(filestore.Options{Path: path})
-	require.NoError(t, err)
+	st := must(filestore.Open(filestore.Options{Path: path}))(t)
 	t.Cleanup(func() { _ = st.Close() })
 	return st, writers
 }

@@ -17,8 +17,7 @@ import (
 // echo serves a loopback socket: what a connection says comes back.
 func echo(t *testing.T, path string) net.Listener {
 	t.Helper()
-	l, err := listenLoopback(path, func(net.Conn) (peerID, error) { return peerID{uid: os.Geteuid()}, nil })
-	require.NoError(t, err)
+	l := must(listenLoopback(path, func(net.Conn) (peerID, error) { return peerID{uid: os.Geteuid()}, nil }))(t)
 	t.Cleanup(func() { _ = l.Close() })
 	go func() {
 		for {
@@ -42,30 +41,24 @@ func TestLoopback(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "agent.ctx.sock")
 	l := echo(t, path)
 	require.Equal(t, path, l.Addr().String())
-	is, err := readLoopback(path)
-	require.NoError(t, err)
+	is := must(readLoopback(path))(t)
 	require.Equal(t, os.Getpid(), is.PID)
 
-	c, err := connectLoopback(t.Context(), path)
-	require.NoError(t, err)
+	c := must(connectLoopback(t.Context(), path))(t)
 	defer c.Close()
-	_, err = c.Write([]byte("hello"))
-	require.NoError(t, err)
+	must(c.Write([]byte("hello")))(t)
 	got := make([]byte, 5)
-	_, err = io.ReadFull(c, got)
-	require.NoError(t, err)
+	must(io.ReadFull(c, got))(t)
 	require.Equal(t, "hello", string(got))
 
 	// A program without the secret: the server disconnects it, and echoes nothing.
-	stranger, err := net.Dial("tcp", is.Address)
-	require.NoError(t, err)
+	stranger := must(net.Dial("tcp", is.Address))(t)
 	defer stranger.Close()
 	require.NoError(t, stranger.SetDeadline(time.Now().Add(time.Minute)))
 	guess := make([]byte, challengeBytes)
-	_, err = rand.Read(guess)
-	require.NoError(t, err)
+	must(rand.Read(guess))(t)
 	require.ErrorIs(t, giveProof(stranger, guess), errUnproven, "the client notices, too")
-	_, err = stranger.Write(make([]byte, 64))
+	_, err := stranger.Write(make([]byte, 64))
 	if err == nil {
 		n, rerr := stranger.Read(make([]byte, 1))
 		require.Zero(t, n)
@@ -73,8 +66,7 @@ func TestLoopback(t *testing.T) {
 	}
 
 	// A program at the port of a server that is gone: the client sends it a challenge and nothing else.
-	fake, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	fake := must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer fake.Close()
 	seen := make(chan int, 1)
 	go func() {
@@ -115,16 +107,13 @@ func TestLoopback(t *testing.T) {
 func TestLoopbackHalfClosed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "agent.ctx.sock")
 	echo(t, path)
-	c, err := connectLoopback(t.Context(), path)
-	require.NoError(t, err)
+	c := must(connectLoopback(t.Context(), path))(t)
 	defer c.Close()
-	_, err = c.Write([]byte("hello"))
-	require.NoError(t, err)
+	must(c.Write([]byte("hello")))(t)
 	require.NoError(t, c.(interface{ CloseWrite() error }).CloseWrite())
-	got, err := io.ReadAll(c)
-	require.NoError(t, err)
+	got := must(io.ReadAll(c))(t)
 	require.Equal(t, "hello", string(got), "the other end saw the end, and answered")
-	_, err = c.Write([]byte("more"))
+	_, err := c.Write([]byte("more"))
 	require.Error(t, err, "the control")
 }
 
@@ -141,8 +130,7 @@ func TestLoopbackServerEnds(t *testing.T) {
 	}()
 	path := filepath.Join(t.TempDir(), "agent.ctx.sock")
 	require.NoError(t, os.WriteFile(path, []byte(`{"loopback":"`+ending.Addr().String()+`","pid":7,"secret":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="}`), 0o600))
-	c, err := connectLoopback(t.Context(), path)
-	require.NoError(t, err)
+	c := must(connectLoopback(t.Context(), path))(t)
 	defer c.Close()
 	require.Equal(t, 7, c.(*loopbackConn).pid)
 	n, err := c.Write([]byte("secrets"))

@@ -30,8 +30,7 @@ func open(t testing.TB, path string, opts Options) store.Store {
 	if opts.Answer == 0 {
 		opts.Answer = time.Minute // the machine may be busy with others
 	}
-	st, err := Open(opts)
-	require.NoError(t, err)
+	st := must(Open(opts))(t)
 	t.Cleanup(func() { _ = st.Close() })
 	return st
 }
@@ -59,9 +58,7 @@ func fact(id, text string) store.Batch {
 
 func putTitle(t testing.TB, st store.Store, id string) store.Outcome {
 	t.Helper()
-	out, err := st.Commit(ctx, fact(id, "zebra"))
-	require.NoError(t, err)
-	return out
+	return must(st.Commit(ctx, fact(id, "zebra")))(t)
 }
 
 func has(t testing.TB, st store.Store, id string) {
@@ -114,15 +111,14 @@ func TestOwnerOfRemovedFiles(t *testing.T) {
 	path := dbtest.MemoryPath(t)
 	first := open(t, path, Options{})
 	putTitle(t, first, "old")
-	names, err := filepath.Glob(path + "*")
-	require.NoError(t, err)
+	names := must(filepath.Glob(path + "*"))(t)
 	for _, name := range names {
 		require.NoError(t, os.RemoveAll(name))
 	}
 	second := open(t, path, Options{})
 	require.True(t, owns(second))
 	putTitle(t, second, "new")
-	_, err = second.Maintain(ctx, store.Job{Kind: store.JobCheckpoint}, nil) // also archives the audit
+	_, err := second.Maintain(ctx, store.Job{Kind: store.JobCheckpoint}, nil) // also archives the audit
 	require.NoError(t, err)
 
 	_, err = first.Maintain(ctx, store.Job{Kind: store.JobCheckpoint}, nil)
@@ -137,8 +133,7 @@ func TestOwnerOfRemovedFiles(t *testing.T) {
 
 	again := open(t, path, Options{})
 	has(t, again, "new")
-	_, err = again.Audit().Verify(ctx, nil, nil)
-	require.NoError(t, err)
+	must(again.Audit().Verify(ctx, nil, nil))(t)
 	require.NoError(t, again.Close())
 }
 
@@ -148,8 +143,7 @@ func TestIdleClientTakesOver(t *testing.T) {
 	path := dbtest.MemoryPath(t)
 	first, second := open(t, path, Options{}), open(t, path, Options{})
 	putTitle(t, first, "a")
-	ticket, err := second.Hold(ctx, store.Moment{LSN: 1, Time: time.Now()})
-	require.NoError(t, err)
+	ticket := must(second.Hold(ctx, store.Moment{LSN: 1, Time: time.Now()}))(t)
 	require.NoError(t, first.Close())
 	require.Eventually(t, func() bool { return owns(second) }, time.Minute, time.Millisecond)
 	has(t, second, "a")
@@ -169,12 +163,10 @@ const (
 // syncTime is the control: how long a sync of a small file takes beside a database.
 func syncTime(t *testing.T, path string) time.Duration {
 	t.Helper()
-	f, err := os.OpenFile(filepath.Join(filepath.Dir(path), "control"), os.O_CREATE|os.O_WRONLY, 0o600)
-	require.NoError(t, err)
+	f := must(os.OpenFile(filepath.Join(filepath.Dir(path), "control"), os.O_CREATE|os.O_WRONLY, 0o600))(t)
 	defer f.Close()
 	begun := time.Now()
-	_, err = f.Write(make([]byte, 4096))
-	require.NoError(t, err)
+	must(f.Write(make([]byte, 4096)))(t)
 	require.NoError(t, f.Sync())
 	return time.Since(begun)
 }
@@ -273,25 +265,21 @@ func TestExclusive(t *testing.T) {
 func TestOpenBesideOpening(t *testing.T) {
 	t.Parallel()
 	path := dbtest.MemoryPath(t)
-	made, err := Open(Options{Exclusive: true, Files: filestore.Options{Path: path}})
-	require.NoError(t, err)
+	made := must(Open(Options{Exclusive: true, Files: filestore.Options{Path: path}}))(t)
 	var locked *store.LockedError
-	_, err = Open(Options{Files: filestore.Options{Path: path}})
+	_, err := Open(Options{Files: filestore.Options{Path: path}})
 	require.ErrorAs(t, err, &locked)
 	require.False(t, locked.Opening)
 	require.NoError(t, made.Close())
 
-	lock, err := filestore.TakeLock(filestore.Options{Path: path})
-	require.NoError(t, err)
+	lock := must(filestore.TakeLock(filestore.Options{Path: path}))(t)
 	released := make(chan error, 1)
 	time.AfterFunc(400*time.Millisecond, func() { released <- lock.Release() })
-	st, err := Open(Options{Answer: time.Minute, Files: filestore.Options{Path: path}})
-	require.NoError(t, err)
+	st := must(Open(Options{Answer: time.Minute, Files: filestore.Options{Path: path}}))(t)
 	require.NoError(t, st.Close())
 	require.NoError(t, <-released)
 
-	lock, err = filestore.TakeLock(filestore.Options{Path: path})
-	require.NoError(t, err)
+	lock = must(filestore.TakeLock(filestore.Options{Path: path}))(t)
 	_, err = Open(Options{Answer: 200 * time.Millisecond, Files: filestore.Options{Path: path}})
 	require.ErrorAs(t, err, &locked)
 	require.True(t, locked.Opening, "not for ever")
@@ -311,18 +299,15 @@ func TestReadOnly(t *testing.T) {
 	has(t, reader, "b")
 	_, err := reader.Commit(ctx, fact("c", "zebra"))
 	require.ErrorIs(t, err, store.ErrReadOnly)
-	leaves, err := first.Audit().Size(ctx)
-	require.NoError(t, err)
+	leaves := must(first.Audit().Size(ctx))(t)
 	require.NoError(t, reader.Append(ctx, []*manifest.Record{{Type: manifest.TypeAssemble, Trace: ulid.Make().String()}}, store.Synced))
-	after, err := first.Audit().Size(ctx)
-	require.NoError(t, err)
+	after := must(first.Audit().Size(ctx))(t)
 	require.Equal(t, leaves, after)
 	for _, kind := range []store.JobKind{store.JobGC, store.JobCheckpoint} {
 		_, err := reader.Maintain(ctx, store.Job{Kind: kind}, nil)
 		require.ErrorIs(t, err, store.ErrReadOnly)
 	}
-	rep, err := reader.Maintain(ctx, store.Job{Kind: store.JobCheck}, nil)
-	require.NoError(t, err)
+	rep := must(reader.Maintain(ctx, store.Job{Kind: store.JobCheck}, nil))(t)
 	require.Empty(t, rep.Problems)
 	require.NoError(t, first.Close())
 	has(t, reader, "b")
@@ -379,10 +364,8 @@ func TestGCWaitsForHolds(t *testing.T) {
 	holder, next := open(t, path, Options{}), open(t, path, Options{settle: 5 * time.Second})
 	was, err := holder.Resolve(ctx, store.Scopes{"acme"}, store.Ref{ID: "a"})
 	require.NoError(t, err)
-	_, err = holder.Hold(ctx, store.Moment{LSN: holder.Mark().LSN, Time: time.Now()})
-	require.NoError(t, err)
-	_, err = first.Commit(ctx, fact("a", "okapi"))
-	require.NoError(t, err)
+	must(holder.Hold(ctx, store.Moment{LSN: holder.Mark().LSN, Time: time.Now()}))(t)
+	must(first.Commit(ctx, fact("a", "okapi")))(t)
 	holder.(*guest).taking.Lock() // it does not come yet
 	require.NoError(t, first.Close())
 	putTitle(t, next, "b")
@@ -399,8 +382,7 @@ func TestGCWaitsForHolds(t *testing.T) {
 	}
 	holder.(*guest).taking.Unlock()
 	require.NoError(t, <-dropped)
-	loaded, err := holder.Load(ctx, store.Scopes{"acme"}, was.Pages, store.WantText)
-	require.NoError(t, err)
+	loaded := must(holder.Load(ctx, store.Scopes{"acme"}, was.Pages, store.WantText))(t)
 	require.NoError(t, loaded[0].Err)
 	require.Equal(t, "zebra", loaded[0].Text)
 }
@@ -430,13 +412,12 @@ func TestLongPath(t *testing.T) {
 	where := second.(*guest).where()
 	require.LessOrEqual(t, len(where), 103)
 	require.NotEqual(t, dir, filepath.Dir(where))
-	b, err := os.ReadFile(path + ".lock")
-	require.NoError(t, err)
+	b := must(os.ReadFile(path + ".lock"))(t)
 	require.Contains(t, string(b), where)
 	require.NoError(t, first.Close())
 	putTitle(t, second, "a")
 	require.NoError(t, second.Close())
-	_, err = os.Stat(where)
+	_, err := os.Stat(where)
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
@@ -532,13 +513,11 @@ func TestCallsAcrossHandOver(t *testing.T) {
 	wg.Wait()
 	st := others[0]
 	for id := range ids {
-		l, err := st.Resolve(ctx, store.Scopes{"acme"}, store.Ref{ID: id})
-		require.NoError(t, err)
+		l := must(st.Resolve(ctx, store.Scopes{"acme"}, store.Ref{ID: id}))(t)
 		require.EqualValues(t, 1, l.Version)
 	}
 	for trace := range traces {
-		leaves, err := st.Audit().ByTrace(ctx, trace)
-		require.NoError(t, err)
+		leaves := must(st.Audit().ByTrace(ctx, trace))(t)
 		require.Len(t, leaves, 1)
 	}
 	t.Logf("%d commits, %d leaves", len(ids), len(traces))
@@ -549,8 +528,7 @@ func TestStatus(t *testing.T) {
 	t.Parallel()
 	path := dbtest.MemoryPath(t)
 	st := open(t, path, Options{})
-	is, err := GetStatus(ctx, path+".sock", ClientOptions{})
-	require.NoError(t, err)
+	is := must(GetStatus(ctx, path+".sock", ClientOptions{}))(t)
 	require.Equal(t, os.Getpid(), is.PID)
 	require.Empty(t, is.State)
 	require.NoError(t, st.Close())
@@ -570,21 +548,17 @@ func TestLogOfManyOwnersIsShort(t *testing.T) {
 				path := dbtest.MemoryPath(t)
 				for n := range rounds {
 					files := filestore.Options{Path: path}
-					lock, err := filestore.TakeLock(files)
-					require.NoError(t, err)
+					lock := must(filestore.TakeLock(files))(t)
 					files.Lock = lock
-					st, err := filestore.Open(files)
-					require.NoError(t, err)
+					st := must(filestore.Open(files))(t)
 					if n > 0 && wanted {
 						time.Sleep(time.Second) // of the bubble: less than makes one due by its age
 						synctest.Wait()
-						s, err := st.Stat(ctx)
-						require.NoError(t, err)
+						s := must(st.Stat(ctx))(t)
 						require.Equal(t, s.LSN, s.Applied, "it writes what it had to redo into the file")
 					}
 					for i := range puts {
-						_, err := st.Commit(ctx, fact(fmt.Sprintf("page-%d-%d", n, i), text))
-						require.NoError(t, err)
+						must(st.Commit(ctx, fact(fmt.Sprintf("page-%d-%d", n, i), text)))(t)
 					}
 					if wanted {
 						lock.Wanted()
@@ -593,11 +567,9 @@ func TestLogOfManyOwnersIsShort(t *testing.T) {
 					require.NoError(t, lock.Release())
 				}
 				var log int64
-				parts, err := os.ReadDir(path + "-wal")
-				require.NoError(t, err)
+				parts := must(os.ReadDir(path + "-wal"))(t)
 				for _, p := range parts {
-					fi, err := p.Info()
-					require.NoError(t, err)
+					fi := must(p.Info())(t)
 					log += fi.Size()
 				}
 				const written = rounds * puts * 3000
@@ -610,3 +582,6 @@ func TestLogOfManyOwnersIsShort(t *testing.T) {
 		})
 	}
 }
+
+// must returns a check that fails the test unless err is nil, and returns v: v := must(s.Get(ctx, id))(t).
+func must[T any](v T, err error) func(require.TestingT) T { return dbtest.Must(v, err) }

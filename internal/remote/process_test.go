@@ -121,10 +121,8 @@ func start(t *testing.T, role, name, path string) *agent {
 	a := &agent{Cmd: exec.Command(os.Args[0]), open: make(chan struct{}), done: make(chan struct{}), closes: make(chan time.Time, 1)}
 	a.Env = append(os.Environ(), roleEnv+"="+role+" "+name+" "+path)
 	a.Stderr = os.Stderr
-	out, err := a.StdoutPipe()
-	require.NoError(t, err)
-	a.in, err = a.StdinPipe()
-	require.NoError(t, err)
+	out := must(a.StdoutPipe())(t)
+	a.in = must(a.StdinPipe())(t)
 	require.NoError(t, a.Start())
 	t.Cleanup(func() { _ = a.Process.Kill(); _ = a.Wait() })
 	go func() {
@@ -316,8 +314,7 @@ func fillPages(t *testing.T, path string, pages int) {
 	if pages == 0 {
 		return
 	}
-	db, err := ctxpage.Open(path, ctxpage.Options{})
-	require.NoError(t, err)
+	db := must(ctxpage.Open(path, ctxpage.Options{}))(t)
 	defer db.Close()
 	for n := 0; n < pages; n += 500 {
 		require.NoError(t, db.Scope("acme/stored").Update(ctx, func(tx *ctxpage.Txn) error {
@@ -335,8 +332,7 @@ func fillPages(t *testing.T, path string, pages int) {
 // judge holds the database against what was acknowledged: each is there, and was applied once.
 func judge(t *testing.T, path string, acked []string) error {
 	t.Helper()
-	st, err := remote.Open(remote.Options{Exclusive: true, Files: filestore.Options{Path: path, MustExist: true}})
-	require.NoError(t, err)
+	st := must(remote.Open(remote.Options{Exclusive: true, Files: filestore.Options{Path: path, MustExist: true}}))(t)
 	defer func() { require.NoError(t, st.Close()) }()
 	for _, id := range acked {
 		l, err := st.Resolve(ctx, store.Scopes{"acme"}, store.Ref{ID: id})
@@ -347,8 +343,7 @@ func judge(t *testing.T, path string, acked []string) error {
 			return fmt.Errorf("%s was applied %d times", id, l.Version)
 		}
 	}
-	rep, err := st.Maintain(ctx, store.Job{Kind: store.JobCheck}, nil)
-	require.NoError(t, err)
+	rep := must(st.Maintain(ctx, store.Job{Kind: store.JobCheck}, nil))(t)
 	require.Empty(t, rep.Problems)
 	return nil
 }
@@ -357,14 +352,11 @@ func judge(t *testing.T, path string, acked []string) error {
 func TestJudgeTells(t *testing.T) {
 	t.Parallel()
 	path := dbtest.MemoryPath(t)
-	db, err := ctxpage.Open(path, ctxpage.Options{})
-	require.NoError(t, err)
+	db := must(ctxpage.Open(path, ctxpage.Options{}))(t)
 	for _, text := range []string{"the zebra", "the zebra once more"} {
-		_, err = db.Scope("acme").Put(ctx, ctxpage.Artefact{ID: "a-0", Text: text})
-		require.NoError(t, err)
+		must(db.Scope("acme").Put(ctx, ctxpage.Artefact{ID: "a-0", Text: text}))(t)
 	}
-	_, err = db.Scope("acme").Put(ctx, ctxpage.Artefact{ID: "a-1", Text: "the zebra"})
-	require.NoError(t, err)
+	must(db.Scope("acme").Put(ctx, ctxpage.Artefact{ID: "a-1", Text: "the zebra"}))(t)
 	require.NoError(t, db.Close())
 	require.NoError(t, judge(t, path, []string{"a-1"}))
 	require.ErrorContains(t, judge(t, path, []string{"a-1", "a-2"}), "a-2 was acknowledged")
@@ -380,11 +372,9 @@ func TestDirectivesOfTwoProcesses(t *testing.T) {
 	a, b := start(t, "directives", "hammer", path), start(t, "directives", "saw", path)
 	require.Len(t, a.finish(t), 20)
 	require.Len(t, b.finish(t), 20)
-	db, err := ctxpage.Open(path, ctxpage.Options{})
-	require.NoError(t, err)
+	db := must(ctxpage.Open(path, ctxpage.Options{}))(t)
 	defer db.Close()
-	state, err := db.Scope("acme").Directives().State(ctx)
-	require.NoError(t, err)
+	state := must(db.Scope("acme").Directives().State(ctx))(t)
 	said := strings.Join(state.Own.State.Items(), " ")
 	for n := range 20 {
 		require.Contains(t, said, fmt.Sprint("hammer", n))
@@ -400,8 +390,7 @@ func TestTurnsOfTwoProcesses(t *testing.T) {
 	path := dbtest.MemoryPath(t)
 	a, b := start(t, "turns", "ann", path), start(t, "turns", "bob", path)
 	said := map[string][]string{"ann": a.finish(t), "bob": b.finish(t)}
-	db, err := ctxpage.Open(path, ctxpage.Options{})
-	require.NoError(t, err)
+	db := must(ctxpage.Open(path, ctxpage.Options{}))(t)
 	defer db.Close()
 	there := map[string][]string{}
 	for v, err := range db.Scope("acme").Session("chat").Turns(ctx, 0) {
@@ -423,11 +412,9 @@ func TestStoppedOwner(t *testing.T) {
 	}
 	path := dbtest.MemoryPath(t)
 	a := start(t, "idle", "a", path).ready(t)
-	client, err := ctxpage.Open(path, ctxpage.Options{})
-	require.NoError(t, err)
+	client := must(ctxpage.Open(path, ctxpage.Options{}))(t)
 	defer client.Close()
-	_, err = client.Scope("acme").Put(ctx, ctxpage.Artefact{ID: "x", Text: "before"})
-	require.NoError(t, err)
+	must(client.Scope("acme").Put(ctx, ctxpage.Artefact{ID: "x", Text: "before"}))(t)
 	require.NoError(t, dbtest.Pause(a.Process))
 	require.Eventually(t, func() bool { return stopped(t, a.Process.Pid) }, time.Minute, time.Millisecond)
 	stalls := dbtest.WatchStalls(t)
@@ -447,22 +434,18 @@ func TestStoppedOwner(t *testing.T) {
 		require.Less(t, worked, 3900*time.Millisecond, name) // a server that is asked twice takes 4 s; TestSilentServerTime of package remote has the exact bound
 	}
 	require.NoError(t, dbtest.Resume(a.Process))
-	_, err = client.Scope("acme").Put(ctx, ctxpage.Artefact{ID: "x", Text: "after"})
-	require.NoError(t, err)
+	must(client.Scope("acme").Put(ctx, ctxpage.Artefact{ID: "x", Text: "after"}))(t)
 	require.NoError(t, a.in.Close())
 	a.finish(t)
-	v, err := client.Scope("acme").Get(ctx, "x")
-	require.NoError(t, err)
+	v := must(client.Scope("acme").Get(ctx, "x"))(t)
 	require.Equal(t, "after", v.Text)
 }
 
 // stopped tells that every thread of a process stands still: a signal takes its time, in which it still answers.
 func stopped(t *testing.T, pid int) bool {
-	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
-	require.NoError(t, err)
+	threads := must(filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid)))(t)
 	for _, path := range threads {
-		b, err := os.ReadFile(path)
-		require.NoError(t, err)
+		b := must(os.ReadFile(path))(t)
 		_, rest, _ := strings.Cut(string(b), ") ")
 		if !strings.HasPrefix(rest, "T") {
 			return false
@@ -478,23 +461,17 @@ func TestTransactionAcrossKill(t *testing.T) {
 	}
 	path := dbtest.MemoryPath(t)
 	a := start(t, "idle", "a", path).ready(t)
-	client, err := ctxpage.Open(path, ctxpage.Options{})
-	require.NoError(t, err)
+	client := must(ctxpage.Open(path, ctxpage.Options{}))(t)
 	defer client.Close()
 	s := client.Scope("acme")
-	_, err = s.Put(ctx, ctxpage.Artefact{ID: "policy", Text: "The zebra limit is 400."})
-	require.NoError(t, err)
-	shown, err := s.Assemble(ctx, ctxpage.Query{Text: "what is the zebra limit?", Budget: 1000})
-	require.NoError(t, err)
-	tx, err := s.Resume(ctx, shown.Trace)
-	require.NoError(t, err)
-	err = tx.Put(ctx, ctxpage.Artefact{ID: "answer", Text: "It is 400."})
-	require.NoError(t, err)
+	must(s.Put(ctx, ctxpage.Artefact{ID: "policy", Text: "The zebra limit is 400."}))(t)
+	shown := must(s.Assemble(ctx, ctxpage.Query{Text: "what is the zebra limit?", Budget: 1000}))(t)
+	tx := must(s.Resume(ctx, shown.Trace))(t)
+	require.NoError(t, tx.Put(ctx, ctxpage.Artefact{ID: "answer", Text: "It is 400."}))
 	require.NoError(t, a.Process.Kill())
 	_, _ = a.Process.Wait()
 	require.NoError(t, tx.Commit(ctx, ctxpage.Verdict{Confidence: .9, By: "checker"}))
-	v, err := s.Get(ctx, "answer")
-	require.NoError(t, err)
+	v := must(s.Get(ctx, "answer"))(t)
 	require.Equal(t, "It is 400.", v.Text)
 	require.Equal(t, os.Getpid(), holder(path))
 }

@@ -13,8 +13,7 @@ import (
 // PROTOCOL.md names every call, every refusal and every kind of frame, and there is a call for every method of the seam.
 func TestProtocolIsDocumented(t *testing.T) {
 	t.Parallel()
-	b, err := os.ReadFile("../../PROTOCOL.md")
-	require.NoError(t, err)
+	b := must(os.ReadFile("../../PROTOCOL.md"))(t)
 	doc := string(b)
 	for name := range methods {
 		require.Contains(t, doc, "`"+name+"`")

@@ -41,8 +41,7 @@ func TestOtherClients(t *testing.T) {
 		c, err := remote.Connect(context.Background(), path)
 		require.NoError(t, err)
 		defer c.Close()
-		_, err = io.WriteString(c, said)
-		require.NoError(t, err)
+		must(io.WriteString(c, said))(t)
 		require.NoError(t, c.SetReadDeadline(time.Now().Add(time.Minute)))
 		got, err := io.ReadAll(c)
 		if err != nil { // what was not read resets the connection, behind the answer
@@ -51,8 +50,7 @@ func TestOtherClients(t *testing.T) {
 		return string(got)
 	}
 	for _, said := range []string{oldHello, "GET /status HTTP/1.1\r\nHost: ctxpage\r\n\r\n"} {
-		res, err := http.ReadResponse(bufio.NewReader(strings.NewReader(say(said))), nil)
-		require.NoError(t, err)
+		res := must(http.ReadResponse(bufio.NewReader(strings.NewReader(say(said))), nil))(t)
 		var no struct{ Code, Message string }
 		require.NoError(t, json.NewDecoder(res.Body).Decode(&no))
 		require.NoError(t, res.Body.Close())
@@ -61,12 +59,10 @@ func TestOtherClients(t *testing.T) {
 		require.Contains(t, no.Message, "made before v0.1.0")
 	}
 	require.Equal(t, remote.Greeting, say("ctxpage/2\r\n\r\n"+string(remote.Call(0, "", "Hello", []byte{0x80}))), "and nothing else")
-	is, err := remote.GetStatus(ctx, path, remote.ClientOptions{})
-	require.NoError(t, err)
+	is := must(remote.GetStatus(ctx, path, remote.ClientOptions{}))(t)
 	require.Zero(t, is.Clients)
 	c := dial(t, path, remote.ClientOptions{})
-	_, err = c.Stat(ctx)
-	require.NoError(t, err)
+	must(c.Stat(ctx))(t)
 }
 
 // A server from before is never asked for anything: its answer to the greeting is a typed error. So is that of another protocol.
@@ -74,8 +70,7 @@ func TestOtherServers(t *testing.T) {
 	t.Parallel()
 	for name, says := range map[string]string{"made before v0.1.0": oldAnswer, `greets with "ctxpage/2\r\n\r\n"`: "ctxpage/2\r\n\r\n"} {
 		path := socket(t)
-		l, err := remote.Listen(path)
-		require.NoError(t, err)
+		l := must(remote.Listen(path))(t)
 		var heard atomic.Value
 		go func() {
 			for {
@@ -119,11 +114,9 @@ func TestRequestsThatStop(t *testing.T) {
 	path := socket(t)
 	end := serve(t, newMemory(t), path, remote.Patient(remote.ServerOptions{}, short))
 	c := dial(t, path, remote.ClientOptions{})
-	raw, err := remote.Connect(context.Background(), path)
-	require.NoError(t, err)
+	raw := must(remote.Connect(context.Background(), path))(t)
 	defer raw.Close()
-	session, err := remote.HelloOn(raw)
-	require.NoError(t, err)
+	session := must(remote.HelloOn(raw))(t)
 	stat := string(remote.Call(1, session, "Stat", []byte{0x80}))
 	begun := time.Now()
 	var all sync.WaitGroup
@@ -150,14 +143,11 @@ func TestRequestsThatStop(t *testing.T) {
 	all.Wait()
 	for range 3 { // the connections of others are not cut when they are quiet for longer
 		time.Sleep(short)
-		_, err := c.Stat(ctx)
-		require.NoError(t, err)
+		must(c.Stat(ctx))(t)
 	}
-	stops, err := remote.Connect(context.Background(), path)
-	require.NoError(t, err)
+	stops := must(remote.Connect(context.Background(), path))(t)
 	defer stops.Close()
-	_, err = io.WriteString(stops, remote.Greeting+stat[:9])
-	require.NoError(t, err)
+	must(io.WriteString(stops, remote.Greeting+stat[:9]))(t)
 	end()
 }
 
@@ -182,15 +172,12 @@ func TestForeignUser(t *testing.T) {
 	serve(t, newMemory(t), path, remote.ServerOptions{})
 	_, err := remote.Dial(ctx, path, remote.SeesUser(remote.ClientOptions{}, os.Geteuid()+1))
 	require.ErrorIs(t, err, remote.ErrForeign)
-	c, err := remote.Dial(ctx, path, remote.SeesUser(remote.ClientOptions{}, os.Geteuid()))
-	require.NoError(t, err)
+	c := must(remote.Dial(ctx, path, remote.SeesUser(remote.ClientOptions{}, os.Geteuid())))(t)
 	require.NoError(t, c.Close())
 
 	other := socket(t)
-	srv, err := remote.NewServer(ctx, newMemory(t), remote.ServerOptions{})
-	require.NoError(t, err)
-	l, err := remote.ListenSeeing(other, os.Geteuid()+1)
-	require.NoError(t, err)
+	srv := must(remote.NewServer(ctx, newMemory(t), remote.ServerOptions{}))(t)
+	l := must(remote.ListenSeeing(other, os.Geteuid()+1))(t)
 	go func() { _ = srv.Serve(l) }()
 	defer srv.Close()
 	_, err = remote.Dial(ctx, other, remote.ClientOptions{})
@@ -205,13 +192,11 @@ func TestListen(t *testing.T) {
 	path := socket(t)
 	l, err := remote.Listen(path)
 	require.NoError(t, err)
-	st, err := os.Stat(path)
-	require.NoError(t, err)
+	st := must(os.Stat(path))(t)
 	require.Equal(t, os.FileMode(0o600), st.Mode().Perm())
 	l.(interface{ SetUnlinkOnClose(bool) }).SetUnlinkOnClose(false) // as after a kill
 	require.NoError(t, l.Close())
-	l, err = remote.Listen(path)
-	require.NoError(t, err)
+	l = must(remote.Listen(path))(t)
 	require.NoError(t, os.Remove(path))
 	other, err := remote.Listen(path) // of a database that was put in the place of the first
 	require.NoError(t, err)
@@ -224,8 +209,7 @@ func TestListen(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, []byte("a file"), 0o600))
 	_, err = remote.Listen(path)
 	require.ErrorIs(t, err, store.ErrInvalid)
-	b, err := os.ReadFile(path)
-	require.NoError(t, err)
+	b := must(os.ReadFile(path))(t)
 	require.Equal(t, "a file", string(b))
 	_, err = remote.Listen("/" + strings.Repeat("x", 1<<15))
 	require.ErrorIs(t, err, store.ErrInvalid)
@@ -235,28 +219,24 @@ func TestListen(t *testing.T) {
 func TestSocketPath(t *testing.T) {
 	dbtest.NeedsPosix(t, "a limit of the path of a socket")
 	dir := filepath.Dir(socket(t))
-	real, err := filepath.EvalSymlinks(dir)
-	require.NoError(t, err)
+	real := must(filepath.EvalSymlinks(dir))(t)
 	short := filepath.Join(dir, "agent.ctx")
-	got, err := remote.SocketPath(short)
-	require.NoError(t, err)
+	got := must(remote.SocketPath(short))(t)
 	require.Equal(t, filepath.Join(real, "agent.ctx.sock"), got)
 
 	deep := filepath.Join(dir, strings.Repeat("d", 60), strings.Repeat("e", 60))
 	require.NoError(t, os.MkdirAll(deep, 0o700))
 	long := filepath.Join(deep, "agent.ctx")
-	_, err = remote.SocketPath(long)
+	_, err := remote.SocketPath(long)
 	require.ErrorIs(t, err, os.ErrNotExist, "the lock file gives the name")
 	require.NoError(t, os.WriteFile(long+".lock", nil, 0o600))
 	require.NoError(t, os.Chmod(dir, 0o700))
 	t.Setenv("XDG_RUNTIME_DIR", dir)
-	got, err = remote.SocketPath(long)
-	require.NoError(t, err)
+	got = must(remote.SocketPath(long))(t)
 	require.Equal(t, dir, filepath.Dir(got))
 	require.LessOrEqual(t, len(got), 103)
 	require.NoError(t, os.Symlink(deep, filepath.Join(dir, "link")))
-	same, err := remote.SocketPath(filepath.Join(dir, "link", "agent.ctx"))
-	require.NoError(t, err)
+	same := must(remote.SocketPath(filepath.Join(dir, "link", "agent.ctx")))(t)
 	require.Equal(t, got, same, "a link leads to the file's own socket")
 
 	serve(t, newMemory(t), got, remote.ServerOptions{})
@@ -265,8 +245,7 @@ func TestSocketPath(t *testing.T) {
 	require.NoError(t, os.Chmod(dir, 0o755))
 	for _, unfit := range []string{dir, filepath.Join(dir, "missing"), ""} {
 		t.Setenv("XDG_RUNTIME_DIR", unfit)
-		got, err = remote.SocketPath(long)
-		require.NoError(t, err)
+		got = must(remote.SocketPath(long))(t)
 		require.Equal(t, own, filepath.Dir(got), "others can look into the directory, or there is none")
 	}
 }
@@ -282,14 +261,11 @@ func TestLongResults(t *testing.T) {
 	var keys []store.PageKey
 	for i := range 2 {
 		id := fmt.Sprint("long ", i)
-		_, err := c.Commit(ctx, fact(t, id, text))
-		require.NoError(t, err)
-		l, err := c.Resolve(ctx, store.Scopes{"acme"}, store.Ref{ID: id})
-		require.NoError(t, err)
+		must(c.Commit(ctx, fact(t, id, text)))(t)
+		l := must(c.Resolve(ctx, store.Scopes{"acme"}, store.Ref{ID: id}))(t)
 		keys = append(keys, l.Pages...)
 	}
-	got, err := c.Load(ctx, nil, keys, store.WantText)
-	require.NoError(t, err)
+	got := must(c.Load(ctx, nil, keys, store.WantText))(t)
 	require.True(t, got[0].Text == text && got[1].Text == text)
 	require.Greater(t, len(got[0].Text)+len(got[1].Text), remote.MaxFrame)
 
@@ -298,10 +274,8 @@ func TestLongResults(t *testing.T) {
 		require.NoError(t, c.Append(ctx, []*manifest.Record{{Type: manifest.TypeGet, Trace: fmt.Sprint(i), Time: 1, Note: note}}, store.Written))
 	}
 	for _, reverse := range []bool{false, true} {
-		want, err := mem.Audit().Records(ctx, 3, 101, reverse, 90)
-		require.NoError(t, err)
-		leaves, err := c.Audit().Records(ctx, 3, 101, reverse, 90)
-		require.NoError(t, err)
+		want := must(mem.Audit().Records(ctx, 3, 101, reverse, 90))(t)
+		leaves := must(c.Audit().Records(ctx, 3, 101, reverse, 90))(t)
 		require.Equal(t, want, leaves)
 		require.Len(t, leaves, 90)
 	}
@@ -347,8 +321,7 @@ func TestManyClients(t *testing.T) {
 		require.NoError(t, c.Close())
 	}
 	require.EqualValues(t, 100, mem.Mark().LSN)
-	is, err := remote.GetStatus(ctx, path, remote.ClientOptions{Answer: time.Minute})
-	require.NoError(t, err)
+	is := must(remote.GetStatus(ctx, path, remote.ClientOptions{Answer: time.Minute}))(t)
 	require.Zero(t, is.Clients, "each said goodbye")
 }
 
@@ -357,8 +330,7 @@ func TestCloseWhileStreamsOpen(t *testing.T) {
 	path := socket(t)
 	serve(t, newMemory(t), path, remote.ServerOptions{})
 	for i := range 400 {
-		c, err := remote.Dial(ctx, path, remote.ClientOptions{})
-		require.NoError(t, err)
+		c := must(remote.Dial(ctx, path, remote.ClientOptions{}))(t)
 		for range 4 {
 			go func() { _, _ = c.Stat(ctx) }()
 		}

@@ -61,12 +61,10 @@ func (s slow) Commit(ctx context.Context, b store.Batch) (store.Outcome, error) 
 // inBubble serves a store to one client through pipes, on the clock of a synctest bubble.
 func inBubble(t *testing.T, st store.Store, opts remote.ClientOptions, run func(t *testing.T, p *pipes, c *remote.Client)) {
 	synctest.Test(t, func(t *testing.T) {
-		srv, err := remote.NewServer(t.Context(), st, remote.ServerOptions{Program: "owner"})
-		require.NoError(t, err)
+		srv := must(remote.NewServer(t.Context(), st, remote.ServerOptions{Program: "owner"}))(t)
 		p, done := newPipes(), make(chan error, 1)
 		go func() { done <- srv.Serve(p) }()
-		c, err := remote.Dial(t.Context(), "pipes", remote.Through(opts, p.Dial))
-		require.NoError(t, err)
+		c := must(remote.Dial(t.Context(), "pipes", remote.Through(opts, p.Dial)))(t)
 		run(t, p, c)
 		require.NoError(t, c.Close())
 		require.NoError(t, srv.Close())
@@ -93,8 +91,7 @@ func TestSilentServerTime(t *testing.T) {
 			require.ErrorIs(t, err, store.ErrLocked)
 			require.NotErrorIs(t, err, store.ErrOutcomeUnknown, "no server greeted on the new connection, so none made the call")
 			p.stuck.Store(false)
-			_, err = c.Commit(ctx, fact(t, "fact", "zebra"))
-			require.NoError(t, err)
+			must(c.Commit(ctx, fact(t, "fact", "zebra")))(t)
 			for range 3 { // wherever it stands in its pings
 				p.stuck.Store(true)
 				began := time.Now()

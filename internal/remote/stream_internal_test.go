@@ -33,8 +33,7 @@ func newRawStream(t *testing.T, opts ServerOptions) *rawStream {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	path := filepath.Join(dir, "s")
-	l, err := Listen(path)
-	require.NoError(t, err)
+	l := must(Listen(path))(t)
 	return rawStreamOn(t, opts, l, func(context.Context) (net.Conn, error) { return Connect(context.Background(), path) })
 }
 
@@ -47,23 +46,17 @@ func newPipedStream(t *testing.T, opts ServerOptions) *rawStream {
 
 func rawStreamOn(t *testing.T, opts ServerOptions, l net.Listener, dial func(context.Context) (net.Conn, error)) *rawStream {
 	t.Helper()
-	mem, err := storetest.NewMemory(storetest.Config{Now: time.Now})
-	require.NoError(t, err)
-	srv, err := NewServer(context.Background(), mem, opts)
-	require.NoError(t, err)
+	mem := must(storetest.NewMemory(storetest.Config{Now: time.Now}))(t)
+	srv := must(NewServer(context.Background(), mem, opts))(t)
 	done := make(chan error, 1)
 	go func() { done <- srv.Serve(l) }()
 	t.Cleanup(func() { require.NoError(t, srv.Close()); require.NoError(t, <-done) })
-	sess, err := srv.begin()
-	require.NoError(t, err)
-	conn, err := dial(context.Background())
-	require.NoError(t, err)
+	sess := must(srv.begin())(t)
+	conn := must(dial(context.Background()))(t)
 	t.Cleanup(func() { _ = conn.Close() })
 	require.NoError(t, conn.SetReadDeadline(time.Now().Add(time.Minute)))
-	_, err = io.WriteString(conn, greeting)
-	require.NoError(t, err)
-	_, err = io.ReadFull(conn, make([]byte, len(greeting)))
-	require.NoError(t, err)
+	must(io.WriteString(conn, greeting))(t)
+	must(io.ReadFull(conn, make([]byte, len(greeting))))(t)
 	return &rawStream{conn, bufio.NewReader(conn), sess.id}
 }
 
@@ -123,9 +116,8 @@ func TestStreamOfNoCalls(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newRawStream(t, ServerOptions{})
-			_, err := io.WriteString(s, said)
-			require.NoError(t, err)
-			_, err = io.Copy(io.Discard, s.r)
+			must(io.WriteString(s, said))(t)
+			_, err := io.Copy(io.Discard, s.r)
 			if err != nil { // the server closed it before it read everything
 				require.ErrorContains(t, err, "reset")
 			}
@@ -148,10 +140,8 @@ func TestStreamThatStops(t *testing.T) {
 				kind, _ := s.says(t, callHead{1, s.session, "Stat"}, []byte{msgpcode.FixedMapLow})
 				require.EqualValues(t, frameEnd, kind, "it was quiet")
 				begun := time.Now()
-				_, err := io.WriteString(s, whole[:n])
-				require.NoError(t, err)
-				_, err = io.Copy(io.Discard, s.r)
-				require.NoError(t, err)
+				must(io.WriteString(s, whole[:n]))(t)
+				must(io.Copy(io.Discard, s.r))(t)
 				require.Equal(t, short, time.Since(begun))
 			})
 		})
@@ -168,8 +158,7 @@ func TestStreamAfterUnknownCall(t *testing.T) {
 		_, err := s.Write(unknown[:3])
 		require.NoError(t, err)
 		time.Sleep(short / 4)
-		_, err = s.Write(unknown[3:])
-		require.NoError(t, err)
+		must(s.Write(unknown[3:]))(t)
 		kind, b, err := readMessage(s.r, maxAnswer, nil)
 		require.NoError(t, err)
 		require.EqualValues(t, frameRefused, kind)

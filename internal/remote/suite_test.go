@@ -19,8 +19,7 @@ import (
 // socket is a path for a socket, short enough for every system.
 func socket(t testing.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "ctxpage")
-	require.NoError(t, err)
+	dir := must(os.MkdirTemp("", "ctxpage"))(t)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return filepath.Join(dir, "s")
 }
@@ -28,10 +27,8 @@ func socket(t testing.TB) string {
 // serve offers a store at a socket until the test, or what it returns, ends it.
 func serve(t testing.TB, st store.Store, path string, opts remote.ServerOptions) (end func()) {
 	t.Helper()
-	srv, err := remote.NewServer(context.Background(), st, opts)
-	require.NoError(t, err)
-	l, err := remote.Listen(path)
-	require.NoError(t, err)
+	srv := must(remote.NewServer(context.Background(), st, opts))(t)
+	l := must(remote.Listen(path))(t)
 	done := make(chan error, 1)
 	go func() { done <- srv.Serve(l) }()
 	var ended bool
@@ -54,8 +51,7 @@ func dial(t testing.TB, path string, opts remote.ClientOptions) *remote.Client {
 	if opts.Answer == 0 {
 		opts.Answer = time.Minute
 	}
-	c, err := remote.Dial(context.Background(), path, opts)
-	require.NoError(t, err)
+	c := must(remote.Dial(context.Background(), path, opts))(t)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
@@ -110,8 +106,7 @@ func (m *inMemory) Open(testing.TB) store.Store {
 func (m *inMemory) Crash(testing.TB, store.Store) {}
 
 func newInMemory(t testing.TB, cfg storetest.Config) storetest.Database {
-	m, err := storetest.NewMemory(cfg)
-	require.NoError(t, err)
+	m := must(storetest.NewMemory(cfg))(t)
 	return &inMemory{m}
 }
 
@@ -123,9 +118,7 @@ type onFiles struct {
 }
 
 func (f *onFiles) Open(t testing.TB) store.Store {
-	st, err := filestore.Open(filestore.Options{Path: f.path, Now: f.cfg.Now, Rand: f.cfg.Rand, State: f.cfg.State, Segment: 64 << 10})
-	require.NoError(t, err)
-	return st
+	return must(filestore.Open(filestore.Options{Path: f.path, Now: f.cfg.Now, Rand: f.cfg.Rand, State: f.cfg.State, Segment: 64 << 10}))(t)
 }
 
 func (f *onFiles) Crash(t testing.TB, st store.Store) {

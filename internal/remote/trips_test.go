@@ -78,19 +78,16 @@ func TestTripsOfAStep(t *testing.T) {
 	file := filepath.Join(dir, "zoo.txt")
 	require.NoError(t, os.WriteFile(file, []byte("The zebra sleeps at noon."), 0o600))
 	db, log := remoteDB(t, path, remote.ClientOptions{}, dir)
-	here, err := ctxpage.Open("trips", ctxpage.Options{Store: mem, NoWatch: true})
-	require.NoError(t, err)
+	here := must(ctxpage.Open("trips", ctxpage.Options{Store: mem, NoWatch: true}))(t)
 	s, own := db.Scope("acme/support"), here.Scope("acme/support")
 	for n := range 40 {
 		calls := log.during(func() {
-			_, err := s.Put(ctx, ctxpage.Artefact{ID: fmt.Sprint("page-", n), Text: fmt.Sprintf("zebra %d has stripes", n)})
-			require.NoError(t, err)
+			must(s.Put(ctx, ctxpage.Artefact{ID: fmt.Sprint("page-", n), Text: fmt.Sprintf("zebra %d has stripes", n)}))(t)
 		})
 		require.Equal(t, []string{"Commit"}, calls)
 	}
 	assemble := func(s *ctxpage.Scope, text string) (a *ctxpage.Assembly) {
-		a, err := s.Assemble(ctx, ctxpage.Query{Text: text, Budget: 3000})
-		require.NoError(t, err)
+		a = must(s.Assemble(ctx, ctxpage.Query{Text: text, Budget: 3000}))(t)
 		return a
 	}
 	require.Equal(t, []string{"Prepare", "Changes", "Load", "Append"}, log.during(func() { assemble(s, "zebra stripes") }), "after commits")
@@ -104,15 +101,13 @@ func TestTripsOfAStep(t *testing.T) {
 	}
 
 	// What changes between the plan and its use is seen: a file that is fetched again while files are looked at.
-	_, err = s.Put(ctx, ctxpage.Artefact{ID: "zoo", Source: "file:" + file})
-	require.NoError(t, err)
+	must(s.Put(ctx, ctxpage.Artefact{ID: "zoo", Source: "file:" + file}))(t)
 	assemble(s, "zebra")
 	require.NoError(t, os.WriteFile(file, []byte("The okapi wakes at midnight, and eats."), 0o600))
 	calls := log.during(func() { now = assemble(s, "okapi midnight") })
 	require.True(t, bytes.Contains([]byte(now.Text()), []byte("okapi wakes")), "%v %s", calls, now.Text())
 	require.Contains(t, calls, "Candidates", "the planned answer is not used")
 	// And what another client commits.
-	_, err = own.Put(ctx, ctxpage.Artefact{ID: "new", Text: "A quagga was seen."})
-	require.NoError(t, err)
+	must(own.Put(ctx, ctxpage.Artefact{ID: "new", Text: "A quagga was seen."}))(t)
 	require.Contains(t, assemble(s, "quagga").Text(), "quagga was seen")
 }

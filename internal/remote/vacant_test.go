@@ -62,8 +62,7 @@ func TestMetComesLast(t *testing.T) {
 	}
 	c.Store(dial(t, path, remote.ClientOptions{RetryFor: time.Minute, Vacant: vacant, Met: func() { met.Store(true) }}))
 	end()
-	_, err := c.Load().Stat(ctx)
-	require.NoError(t, err)
+	must(c.Load().Stat(ctx))(t)
 	<-other // which the beat of the client may have asked for, while Stat met the next server
 	require.Eventually(t, met.Load, time.Minute, time.Millisecond)
 }

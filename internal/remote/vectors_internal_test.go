@@ -81,8 +81,7 @@ func TestVectors(t *testing.T) {
 		v, ok := known[name]
 		if !ok && *update {
 			v = vector{name, "", hex.EncodeToString(frameOf(t, name, made[name]))}
-			shown, err := json.Marshal(made[name])
-			require.NoError(t, err)
+			shown := must(json.Marshal(made[name]))(t)
 			v.Value = string(shown)
 			all = append(all, v)
 			ok = true
@@ -103,14 +102,12 @@ func TestVectors(t *testing.T) {
 	}
 	require.Len(t, all, len(vectorOrder))
 	if *update {
-		b, err := json.MarshalIndent(all, "", " ")
-		require.NoError(t, err)
+		b := must(json.MarshalIndent(all, "", " "))(t)
 		require.NoError(t, os.MkdirAll("testdata", 0o755))
 		require.NoError(t, os.WriteFile(file, append(b, '\n'), 0o644))
 	}
 	// The control: a byte that changed is seen.
-	raw, err := hex.DecodeString(all[0].Hex)
-	require.NoError(t, err)
+	raw := must(hex.DecodeString(all[0].Hex))(t)
 	raw[len(raw)-1] ^= 1
 	var q resolveAsk
 	_, message, err := readMessage(bytes.NewReader(raw), maxAnswer, nil)
