@@ -48,30 +48,23 @@ func TestClientErasesNames(t *testing.T) {
 	t.Parallel()
 	g := &garden{needles: &needles{}, names: true}
 	path, backup := dbtest.MemoryPath(t), filepath.Join(t.TempDir(), "old.ctx")
-	db, err := ctxpage.Open(path, ctxpage.Options{Embedder: g})
-	require.NoError(t, err)
+	db := must(ctxpage.Open(path, ctxpage.Options{Embedder: g}))(t)
 	require.NoError(t, g.plant(db))
-	head, err := db.Head(ctx)
-	require.NoError(t, err)
-	_, err = db.Admin().Backup(ctx, backup, nil)
-	require.NoError(t, err)
-	n, err := hits(filepath.Dir(path))
-	require.NoError(t, err)
+	head := must(db.Head(ctx))(t)
+	must(db.Admin().Backup(ctx, backup, nil))(t)
+	n := must(hits(filepath.Dir(path)))(t)
 	require.NotZero(t, n, "control")
 
 	cmd := exec.Command(os.Args[0], path, g.scope)
 	cmd.Env, cmd.Stderr = append(os.Environ(), childEnv+"=client"), os.Stderr
-	out, err := cmd.Output()
-	require.NoError(t, err)
+	out := must(cmd.Output())(t)
 	require.NoError(t, none(filepath.Dir(path)))
 	require.NoError(t, g.whole(db, []manifest.Head{head}))
 	var r ops.Receipt
 	require.NoError(t, json.Unmarshal(out, &r))
-	now, err := db.Head(ctx)
-	require.NoError(t, err)
+	now := must(db.Head(ctx))(t)
 	require.NoError(t, r.Verify(nil))
-	_, err = db.Manifests().Verify(ctx, &head, nil)
-	require.NoError(t, err)
+	must(db.Manifests().Verify(ctx, &head, nil))(t)
 	require.GreaterOrEqual(t, now.Size, r.Done.Leaf)
 	require.NotZero(t, r.Done.Bodies)
 	require.NotContains(t, string(out), "zq7x", "a receipt names nothing")
@@ -79,16 +72,14 @@ func TestClientErasesNames(t *testing.T) {
 
 	for _, receipts := range [][]*ops.Receipt{nil, {&r}} {
 		restored := filepath.Join(filepath.Dir(dbtest.MemoryPath(t)), "agent.ctx")
-		_, err = filestore.Restore(ctx, backup, restored, filestore.RestoreOptions{Prepare: func(ctx context.Context, st store.Store) error {
+		must(filestore.Restore(ctx, backup, restored, filestore.RestoreOptions{Prepare: func(ctx context.Context, st store.Store) error {
 			_, err := eraseplan.Repeat(ctx, st, receipts, false, nil)
 			return err
-		}})
-		require.NoError(t, err)
+		}}))(t)
 		if receipts == nil {
 			require.Error(t, none(filepath.Dir(restored)), "control: without the receipt it brings them back")
 			continue
 		}
-		_, err = g.clean(restored, []manifest.Head{head})
-		require.NoError(t, err)
+		must(g.clean(restored, []manifest.Head{head}))(t)
 	}
 }

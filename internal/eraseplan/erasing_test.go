@@ -29,10 +29,8 @@ func filled(t *testing.T) (*storetest.Memory, *ctxpage.DB) {
 	ctx := t.Context()
 	now := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
 	clock := func() time.Time { now = now.Add(time.Second); return now }
-	st, err := storetest.NewMemory(storetest.Config{Now: clock, State: ctxpage.StateKinds()})
-	require.NoError(t, err)
-	db, err := ctxpage.Open("memory", ctxpage.Options{Store: st, Clock: clock})
-	require.NoError(t, err)
+	st := must(storetest.NewMemory(storetest.Config{Now: clock, State: ctxpage.StateKinds()}))(t)
+	db := must(ctxpage.Open("memory", ctxpage.Options{Store: st, Clock: clock}))(t)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	for _, scope := range []string{"acme/ann", "acme/bob"} {
 		s := db.Scope(scope, ctxpage.WithActor("agent"))
@@ -41,21 +39,16 @@ func filled(t *testing.T) (*storetest.Memory, *ctxpage.DB) {
 			{ID: "child", Text: "kettle three", DerivedFrom: []store.Ref{{Scope: scope, ID: "a", Version: 1}}},
 			{ID: "sum", Kind: store.KindSummary, Text: "kettle", DerivedFrom: []store.Ref{{Scope: scope, ID: "a", Version: 1}}},
 		} {
-			_, err := s.Put(ctx, a)
-			require.NoError(t, err)
+			must(s.Put(ctx, a))(t)
 		}
-		_, err := s.Assemble(ctx, ctxpage.Query{Text: "kettle", Budget: 2000})
-		require.NoError(t, err)
-		tx, err := s.Begin(ctx)
-		require.NoError(t, err)
+		must(s.Assemble(ctx, ctxpage.Query{Text: "kettle", Budget: 2000}))(t)
+		tx := must(s.Begin(ctx))(t)
 		require.NoError(t, tx.Put(ctx, ctxpage.Artefact{ID: "answer", Text: "held", Subject: "ann"}))
 		require.ErrorIs(t, tx.Commit(ctx, ctxpage.Verdict{Confidence: 0.1, By: "judge"}), store.ErrHeld)
 		talk := s.Session("talk")
-		_, err = talk.Append(ctx, ctxpage.Turn{ID: "t1", Role: "user", Text: "what of the kettle?"})
-		require.NoError(t, err)
+		must(talk.Append(ctx, ctxpage.Turn{ID: "t1", Role: "user", Text: "what of the kettle?"}))(t)
 		require.NoError(t, talk.Record(ctx, session.Notes{Text: "note"}))
-		_, err = s.Directives().Step(ctx, "use tea")
-		require.NoError(t, err)
+		must(s.Directives().Step(ctx, "use tea"))(t)
 	}
 	return st, db
 }
@@ -72,9 +65,7 @@ func TestMissing(t *testing.T) {
 func find(t *testing.T, st store.Store, req ops.Request) *eraseplan.Plan {
 	t.Helper()
 	req.By, req.Reason = "desk", "asked"
-	plan, err := eraseplan.Find(t.Context(), st, &req)
-	require.NoError(t, err)
-	return plan
+	return must(eraseplan.Find(t.Context(), st, &req))(t)
 }
 
 func refs(plan *eraseplan.Plan) (list []string) {
@@ -136,26 +127,21 @@ func TestRepeat(t *testing.T) {
 		st, _ := filled(t)
 		req.By, req.Reason = "desk", "asked"
 		want := find(t, st, req)
-		rep, err := eraseplan.Run(ctx, st, &req)
-		require.NoError(t, err)
-		head, err := st.Head(ctx)
-		require.NoError(t, err)
-		r, err := ops.NewReceipt(ctx, st.Audit(), *rep.Done, head)
-		require.NoError(t, err)
-		again, err := eraseplan.Repeat(ctx, st, []*ops.Receipt{r}, true, nil)
-		require.NoError(t, err)
+		rep := must(eraseplan.Run(ctx, st, &req))(t)
+		head := must(st.Head(ctx))(t)
+		r := must(ops.NewReceipt(ctx, st.Audit(), *rep.Done, head))(t)
+		again := must(eraseplan.Repeat(ctx, st, []*ops.Receipt{r}, true, nil))(t)
 		require.Empty(t, again, "this store has the leaf")
 
 		other, _ := filled(t)
 		old := &before{Store: other, as: st}
-		again, err = eraseplan.Repeat(ctx, old, []*ops.Receipt{r}, true, nil)
-		require.NoError(t, err)
+		again = must(eraseplan.Repeat(ctx, old, []*ops.Receipt{r}, true, nil))(t)
 		require.Len(t, again, 1)
 		require.Equal(t, want.Report.Erased, again[0].Erased)
 		require.Equal(t, want.Report.Rows, again[0].Rows)
 		require.True(t, again[0].DryRun)
 
-		_, err = eraseplan.Repeat(ctx, other, []*ops.Receipt{r}, true, nil)
+		_, err := eraseplan.Repeat(ctx, other, []*ops.Receipt{r}, true, nil)
 		require.ErrorIs(t, err, ops.ErrReceipt, "another database")
 		r.Done.Cascade = "erase"
 		_, err = eraseplan.Repeat(ctx, old, []*ops.Receipt{r}, true, nil)
@@ -167,46 +153,37 @@ func TestRepeat(t *testing.T) {
 // nothing is held of it.
 func TestNamesOfForgotten(t *testing.T) {
 	path, old := dbtest.MemoryPath(t), filepath.Join(t.TempDir(), "old.ctx")
-	db, err := openFiles(path, nil, nil, nil)
-	require.NoError(t, err)
+	db := must(openFiles(path, nil, nil, nil))(t)
 	s := db.Scope("acme")
 	for _, id := range []string{"zq7x000001x", "stays"} {
-		_, err = s.Put(ctx, ctxpage.Artefact{ID: id, Text: "kettle"})
-		require.NoError(t, err)
+		must(s.Put(ctx, ctxpage.Artefact{ID: id, Text: "kettle"}))(t)
 	}
 	require.NoError(t, s.Delete(ctx, "zq7x000001x"))
 	for range 2 {
-		_, err = db.Admin().GC(ctx, ctxpage.GCOptions{KeepFor: -1, KeepNames: -1})
-		require.NoError(t, err)
+		must(db.Admin().GC(ctx, ctxpage.GCOptions{KeepFor: -1, KeepNames: -1}))(t)
 	}
-	_, err = db.Admin().Backup(ctx, old, nil)
-	require.NoError(t, err)
+	must(db.Admin().Backup(ctx, old, nil))(t)
 	req := ops.Request{Refs: []store.Ref{{Scope: "acme", ID: "zq7x000001x"}}, By: "desk", Reason: "asked"}
-	_, err = db.Admin().Erase(ctx, req)
+	_, err := db.Admin().Erase(ctx, req)
 	require.ErrorIs(t, err, store.ErrNotFound)
 	require.Error(t, none(filepath.Dir(path)), "control: the audit names it")
 	req.Names = true
-	rep, err := db.Admin().Erase(ctx, req)
-	require.NoError(t, err)
+	rep := must(db.Admin().Erase(ctx, req))(t)
 	require.NotZero(t, rep.Done.Bodies)
 	require.NoError(t, none(filepath.Dir(path)))
 	_, err = db.Admin().Erase(ctx, req)
 	require.ErrorIs(t, err, store.ErrNotFound, "a second run finds nothing")
-	head, err := db.Head(ctx)
-	require.NoError(t, err)
-	r, err := ops.NewReceipt(ctx, db.Manifests(), *rep.Done, head)
-	require.NoError(t, err)
-	_, err = s.Get(ctx, "stays")
-	require.NoError(t, err)
+	head := must(db.Head(ctx))(t)
+	r := must(ops.NewReceipt(ctx, db.Manifests(), *rep.Done, head))(t)
+	must(s.Get(ctx, "stays"))(t)
 	require.NoError(t, db.Close())
 
 	to := filepath.Join(filepath.Dir(dbtest.MemoryPath(t)), "agent.ctx")
-	_, err = filestore.Restore(ctx, old, to, filestore.RestoreOptions{Prepare: func(ctx context.Context, st store.Store) error {
+	must(filestore.Restore(ctx, old, to, filestore.RestoreOptions{Prepare: func(ctx context.Context, st store.Store) error {
 		again, err := eraseplan.Repeat(ctx, st, []*ops.Receipt{r}, false, nil)
 		require.Len(t, again, 1)
 		return err
-	}})
-	require.NoError(t, err)
+	}}))(t)
 	require.NoError(t, none(filepath.Dir(to)))
 }
 
@@ -214,33 +191,25 @@ func TestNamesOfForgotten(t *testing.T) {
 // whose rows gc took, is not taken for one that somebody hid.
 func TestPrunedDeletion(t *testing.T) {
 	path := dbtest.MemoryPath(t)
-	db, err := openFiles(path, nil, nil, nil)
-	require.NoError(t, err)
+	db := must(openFiles(path, nil, nil, nil))(t)
 	s := db.Scope("acme")
 	for _, id := range []string{"zq7x000001x", "other"} {
-		_, err = s.Put(ctx, ctxpage.Artefact{ID: id, Text: "kettle"})
-		require.NoError(t, err)
+		must(s.Put(ctx, ctxpage.Artefact{ID: id, Text: "kettle"}))(t)
 	}
 	require.NoError(t, s.Update(ctx, func(tx *ctxpage.Txn) error { // one leaf for both
 		return errors.Join(tx.Delete(ctx, "zq7x000001x"), tx.Delete(ctx, "other"))
 	}))
 	for range 2 {
-		_, err = db.Admin().GC(ctx, ctxpage.GCOptions{KeepFor: -1, KeepNames: -1})
-		require.NoError(t, err)
+		must(db.Admin().GC(ctx, ctxpage.GCOptions{KeepFor: -1, KeepNames: -1}))(t)
 	}
-	_, err = s.Put(ctx, ctxpage.Artefact{ID: "stays", Text: "kettle"})
-	require.NoError(t, err)
-	_, err = db.Admin().Erase(ctx, ops.Request{Refs: []store.Ref{{Scope: "acme", ID: "zq7x000001x"}}, Names: true, By: "desk", Reason: "asked"})
-	require.NoError(t, err)
+	must(s.Put(ctx, ctxpage.Artefact{ID: "stays", Text: "kettle"}))(t)
+	must(db.Admin().Erase(ctx, ops.Request{Refs: []store.Ref{{Scope: "acme", ID: "zq7x000001x"}}, Names: true, By: "desk", Reason: "asked"}))(t)
 	require.NoError(t, db.Close())
 	require.NoError(t, os.Remove(path+".columns")) // so that all rows are compared with the audit
-	db, err = openFiles(path, nil, nil, nil)
-	require.NoError(t, err)
-	list, err := loop.Collect(db.Scope("acme").Artefacts(ctx, "", ctxpage.AtMost(10, "", nil)))
-	require.NoError(t, err)
+	db = must(openFiles(path, nil, nil, nil))(t)
+	list := must(loop.Collect(db.Scope("acme").Artefacts(ctx, "", ctxpage.AtMost(10, "", nil))))(t)
 	require.Len(t, list, 1)
-	problems, err := db.Admin().Check(ctx, nil)
-	require.NoError(t, err)
+	problems := must(db.Admin().Check(ctx, nil))(t)
 	require.Empty(t, problems)
 	require.NoError(t, db.Close())
 }
@@ -276,29 +245,22 @@ func TestDraftsOfPrunedContext(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			now := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
-			db, err := ctxpage.Open(filepath.Join(dir, "agent.ctx"), ctxpage.Options{Clock: func() time.Time { return now }})
-			require.NoError(t, err)
+			db := must(ctxpage.Open(filepath.Join(dir, "agent.ctx"), ctxpage.Options{Clock: func() time.Time { return now }}))(t)
 			defer db.Close()
 			s := db.Scope("acme/ann")
-			_, err = s.Put(ctx, ctxpage.Artefact{ID: "draft", Text: "kettle"})
-			require.NoError(t, err)
-			tx, err := s.Begin(ctx)
-			require.NoError(t, err)
+			must(s.Put(ctx, ctxpage.Artefact{ID: "draft", Text: "kettle"}))(t)
+			tx := must(s.Begin(ctx))(t)
 			require.NoError(t, tx.Put(ctx, ctxpage.Artefact{ID: "draft", Text: "kettle zq7xdraft"}))
-			_, err = tx.Assemble(ctx, ctxpage.Query{Text: "kettle", Budget: 1000})
-			require.NoError(t, err)
+			must(tx.Assemble(ctx, ctxpage.Query{Text: "kettle", Budget: 1000}))(t)
 			require.NoError(t, tx.Rollback())
 			now = now.Add(30 * 24 * time.Hour)
 			require.NoError(t, db.Admin().Retention().Set(ctx, "acme", ops.Policy{Prune: ops.Day}, "op"))
-			rep, err := db.Admin().Retention().Run(ctx, ops.RunOptions{By: "op"})
-			require.NoError(t, err)
+			rep := must(db.Admin().Retention().Run(ctx, ops.RunOptions{By: "op"}))(t)
 			require.NotEmpty(t, rep.Items)
-			_, err = db.Admin().Checkpoint(ctx)
-			require.NoError(t, err)
+			must(db.Admin().Checkpoint(ctx))(t)
 			require.True(t, raw(t, dir, "zq7xdraft"), "control")
 			req.By, req.Reason = "desk", "asked"
-			_, err = db.Admin().Erase(ctx, req)
-			require.NoError(t, err)
+			must(db.Admin().Erase(ctx, req))(t)
 			require.False(t, raw(t, dir, "zq7xdraft"))
 		})
 	}
@@ -307,19 +269,16 @@ func TestDraftsOfPrunedContext(t *testing.T) {
 // TestNamesOfGroups: the names of groups go with what was in them, but not while something else is.
 func TestNamesOfGroups(t *testing.T) {
 	dir := t.TempDir()
-	db, err := openFiles(filepath.Join(dir, "agent.ctx"), nil, nil, nil)
-	require.NoError(t, err)
+	db := must(openFiles(filepath.Join(dir, "agent.ctx"), nil, nil, nil))(t)
 	defer db.Close()
 	s := db.Scope("acme")
 	for _, a := range []ctxpage.Artefact{
 		{ID: "a", Text: "kettle", Subject: "ann", Group: "zq7xthread"}, {ID: "a", Text: "kettle and pan", Subject: "ann", Group: "zq7xlater"},
 		{ID: "b", Text: "kettle", Subject: "ann", Group: "zq7xshared"}, {ID: "c", Text: "pan", Group: "zq7xshared"},
 	} {
-		_, err = s.Put(ctx, a)
-		require.NoError(t, err)
+		must(s.Put(ctx, a))(t)
 	}
-	_, err = db.Admin().Erase(ctx, ops.Request{Subject: "ann", By: "desk", Reason: "asked", Names: true})
-	require.NoError(t, err)
+	must(db.Admin().Erase(ctx, ops.Request{Subject: "ann", By: "desk", Reason: "asked", Names: true}))(t)
 	for name, has := range map[string]bool{"zq7xthread": false, "zq7xlater": false, "zq7xshared": true} {
 		require.Equal(t, has, raw(t, dir, name), name)
 	}
@@ -335,29 +294,21 @@ func TestNamesLater(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			path := filepath.Join(dir, "agent.ctx")
-			db, err := openFiles(path, nil, nil, nil)
-			require.NoError(t, err)
+			db := must(openFiles(path, nil, nil, nil))(t)
 			s := db.Scope("acme/ann")
 			for _, id := range []string{"zq7xone", "zq7xtwo"} {
-				_, err = s.Session("zq7xtalk").Append(ctx, ctxpage.Turn{ID: "turn-" + strings.TrimPrefix(id, "zq7x"), Role: "user", Text: "what of the kettle?"})
-				require.NoError(t, err)
-				_, err = s.Put(ctx, ctxpage.Artefact{ID: id, Subject: "person", Text: "kettle"})
-				require.NoError(t, err)
+				must(s.Session("zq7xtalk").Append(ctx, ctxpage.Turn{ID: "turn-" + strings.TrimPrefix(id, "zq7x"), Role: "user", Text: "what of the kettle?"}))(t)
+				must(s.Put(ctx, ctxpage.Artefact{ID: id, Subject: "person", Text: "kettle"}))(t)
 			}
-			_, err = s.Put(ctx, ctxpage.Artefact{ID: "zq7xsum", Kind: store.KindSummary, Text: "kettles", DerivedFrom: []store.Ref{{Scope: "acme/ann", ID: "zq7xone"}}})
-			require.NoError(t, err)
-			_, err = db.Admin().Promote(ctx, store.Ref{Scope: "acme/ann", ID: "zq7xone"}, "acme", "op")
-			require.NoError(t, err)
+			must(s.Put(ctx, ctxpage.Artefact{ID: "zq7xsum", Kind: store.KindSummary, Text: "kettles", DerivedFrom: []store.Ref{{Scope: "acme/ann", ID: "zq7xone"}}}))(t)
+			must(db.Admin().Promote(ctx, store.Ref{Scope: "acme/ann", ID: "zq7xone"}, "acme", "op"))(t)
 			req.By, req.Reason = "desk", "asked"
-			_, err = db.Admin().Erase(ctx, req)
-			require.NoError(t, err)
+			must(db.Admin().Erase(ctx, req))(t)
 			if name != "session" { // else it was not erased
-				_, err = s.Put(ctx, ctxpage.Artefact{ID: "zq7xtwo", Text: "another kettle"})
-				require.NoError(t, err)
+				must(s.Put(ctx, ctxpage.Artefact{ID: "zq7xtwo", Text: "another kettle"}))(t)
 			}
 			require.NoError(t, db.Close()) // the memory of the process is not what leads there
-			db, err = openFiles(path, nil, nil, nil)
-			require.NoError(t, err)
+			db = must(openFiles(path, nil, nil, nil))(t)
 			defer db.Close()
 			s = db.Scope("acme/ann")
 			req.Names = true
@@ -373,17 +324,14 @@ func TestNamesLater(t *testing.T) {
 			}
 			dry := req
 			dry.DryRun = true
-			told, err := db.Admin().Erase(ctx, dry)
-			require.NoError(t, err)
-			rep, err := db.Admin().Erase(ctx, req)
-			require.NoError(t, err)
+			told := must(db.Admin().Erase(ctx, dry))(t)
+			rep := must(db.Admin().Erase(ctx, req))(t)
 			require.Equal(t, told.Erased, rep.Erased)
 			for _, id := range gone {
 				require.False(t, raw(t, dir, id), id)
 			}
 			if stays != "" {
-				_, err = s.Get(ctx, stays)
-				require.NoError(t, err)
+				must(s.Get(ctx, stays))(t)
 			}
 		})
 	}
@@ -396,28 +344,20 @@ func TestNamesWithoutBodies(t *testing.T) {
 			dir := t.TempDir()
 			path, backup, to := filepath.Join(dir, "agent.ctx"), filepath.Join(dir, "backup.ctx"), filepath.Join(dir, "copy", "agent.ctx")
 			require.NoError(t, os.Mkdir(filepath.Dir(to), 0o700))
-			db, err := openFiles(path, nil, nil, nil)
-			require.NoError(t, err)
+			db := must(openFiles(path, nil, nil, nil))(t)
 			defer db.Close()
-			_, err = db.Scope("acme").Put(ctx, ctxpage.Artefact{ID: "zq7xname", Text: "kettle"})
-			require.NoError(t, err)
+			must(db.Scope("acme").Put(ctx, ctxpage.Artefact{ID: "zq7xname", Text: "kettle"}))(t)
 			require.NoError(t, db.Admin().Retention().Set(ctx, "acme", ops.Policy{Prune: 1}, "op"))
-			_, err = db.Admin().Retention().Run(ctx, ops.RunOptions{By: "op"})
-			require.NoError(t, err)
-			_, err = db.Admin().Backup(ctx, backup, nil)
-			require.NoError(t, err)
-			rep, err := db.Admin().Erase(ctx, ops.Request{Refs: []store.Ref{{Scope: "acme", ID: "zq7xname"}}, By: "desk", Reason: "asked", Names: names})
-			require.NoError(t, err)
+			must(db.Admin().Retention().Run(ctx, ops.RunOptions{By: "op"}))(t)
+			must(db.Admin().Backup(ctx, backup, nil))(t)
+			rep := must(db.Admin().Erase(ctx, ops.Request{Refs: []store.Ref{{Scope: "acme", ID: "zq7xname"}}, By: "desk", Reason: "asked", Names: names}))(t)
 			require.Zero(t, rep.Bodies)
-			head, err := db.Head(ctx)
-			require.NoError(t, err)
-			r, err := ops.NewReceipt(ctx, db.Manifests(), *rep.Done, head)
-			require.NoError(t, err)
-			_, err = filestore.Restore(ctx, backup, to, filestore.RestoreOptions{Prepare: func(ctx context.Context, st store.Store) error {
+			head := must(db.Head(ctx))(t)
+			r := must(ops.NewReceipt(ctx, db.Manifests(), *rep.Done, head))(t)
+			must(filestore.Restore(ctx, backup, to, filestore.RestoreOptions{Prepare: func(ctx context.Context, st store.Store) error {
 				_, err := eraseplan.Repeat(ctx, st, []*ops.Receipt{r}, false, nil)
 				return err
-			}})
-			require.NoError(t, err)
+			}}))(t)
 			require.Equal(t, !names, raw(t, filepath.Dir(to), "zq7xname"))
 		})
 	}
@@ -426,26 +366,21 @@ func TestNamesWithoutBodies(t *testing.T) {
 // TestNamesOfEmptiedSessions: with the last turns of a session its name goes, and not while a turn of somebody else is in it.
 func TestNamesOfEmptiedSessions(t *testing.T) {
 	dir := t.TempDir()
-	db, err := openFiles(filepath.Join(dir, "agent.ctx"), nil, nil, nil)
-	require.NoError(t, err)
+	db := must(openFiles(filepath.Join(dir, "agent.ctx"), nil, nil, nil))(t)
 	defer db.Close()
 	for id, others := range map[string]int{"zq7xmine": 0, "zq7xours": 1} {
 		s := db.Scope("acme").Session(id)
 		for range 3 {
-			_, err = s.Append(ctx, ctxpage.Turn{Role: "user", Text: "where is the kettle?", Subject: "ann"})
-			require.NoError(t, err)
+			must(s.Append(ctx, ctxpage.Turn{Role: "user", Text: "where is the kettle?", Subject: "ann"}))(t)
 		}
 		for range others {
-			_, err = s.Append(ctx, ctxpage.Turn{Role: "user", Text: "in the kitchen", Subject: "kim"})
-			require.NoError(t, err)
+			must(s.Append(ctx, ctxpage.Turn{Role: "user", Text: "in the kitchen", Subject: "kim"}))(t)
 		}
 	}
-	_, err = db.Admin().Erase(ctx, ops.Request{Subject: "ann", By: "desk", Reason: "asked", Names: true})
-	require.NoError(t, err)
+	must(db.Admin().Erase(ctx, ops.Request{Subject: "ann", By: "desk", Reason: "asked", Names: true}))(t)
 	require.False(t, raw(t, dir, "zq7xmine"))
 	require.True(t, raw(t, dir, "zq7xours"), "control")
-	turns, err := loop.Collect(db.Scope("acme").Session("zq7xours").Turns(ctx, 0))
-	require.NoError(t, err)
+	turns := must(loop.Collect(db.Scope("acme").Session("zq7xours").Turns(ctx, 0)))(t)
 	require.Len(t, turns, 1)
 }
 
@@ -453,22 +388,18 @@ func TestNamesOfEmptiedSessions(t *testing.T) {
 func TestNamesHeldMeanwhile(t *testing.T) {
 	for _, names := range []bool{true, false} {
 		dir := t.TempDir()
-		db, err := openFiles(filepath.Join(dir, "agent.ctx"), nil, nil, nil)
-		require.NoError(t, err)
+		db := must(openFiles(filepath.Join(dir, "agent.ctx"), nil, nil, nil))(t)
 		defer db.Close()
 		s := db.Scope("acme")
-		_, err = s.Put(ctx, ctxpage.Artefact{ID: "zq7xname", Text: "The kettle is red.", Subject: "ann"})
-		require.NoError(t, err)
+		must(s.Put(ctx, ctxpage.Artefact{ID: "zq7xname", Text: "The kettle is red.", Subject: "ann"}))(t)
 		held := false
-		_, err = db.Admin().Erase(ctx, ops.Request{Subject: "ann", By: "desk", Reason: "asked", Names: names, Progress: func(what string, done, total uint64) {
+		_, err := db.Admin().Erase(ctx, ops.Request{Subject: "ann", By: "desk", Reason: "asked", Names: names, Progress: func(what string, done, total uint64) {
 			if held || what == "scopes" {
 				return
 			}
 			held = true
-			tx, err := s.Begin(ctx)
-			require.NoError(t, err)
-			_, err = tx.Assemble(ctx, ctxpage.Query{Text: "kettle", Budget: 1000})
-			require.NoError(t, err)
+			tx := must(s.Begin(ctx))(t)
+			must(tx.Assemble(ctx, ctxpage.Query{Text: "kettle", Budget: 1000}))(t)
 			require.NoError(t, tx.Put(ctx, ctxpage.Artefact{ID: "guess", Text: "Perhaps."}))
 			require.ErrorIs(t, tx.Commit(ctx, ctxpage.Verdict{}), store.ErrHeld)
 		}})
@@ -477,3 +408,6 @@ func TestNamesHeldMeanwhile(t *testing.T) {
 		require.Equal(t, !names, raw(t, dir, "zq7xname"))
 	}
 }
+
+// must returns a check that fails the test unless err is nil, and returns v: v := must(s.Get(ctx, id))(t).
+func must[T any](v T, err error) func(require.TestingT) T { return dbtest.Must(v, err) }

@@ -22,29 +22,22 @@ func TestReceiptOfInterruptedErase(t *testing.T) {
 	ctx := t.Context()
 	path := filepath.Join(t.TempDir(), "agent.ctx")
 	var broken error
-	db, err := openFiles(path, nil, nil, func(string) error { return broken })
-	require.NoError(t, err)
-	_, err = db.Scope("acme").Put(ctx, ctxpage.Artefact{ID: "a", Text: "kettle", Subject: "ann"})
-	require.NoError(t, err)
+	db := must(openFiles(path, nil, nil, func(string) error { return broken }))(t)
+	must(db.Scope("acme").Put(ctx, ctxpage.Artefact{ID: "a", Text: "kettle", Subject: "ann"}))(t)
 	broken = errors.New("interrupted")
-	_, err = db.Admin().Erase(ctx, ops.Request{Subject: "ann", By: "desk", Reason: "asked"})
+	_, err := db.Admin().Erase(ctx, ops.Request{Subject: "ann", By: "desk", Reason: "asked"})
 	require.ErrorIs(t, err, broken)
-	list, err := db.Admin().Erasures(ctx)
-	require.NoError(t, err)
+	list := must(db.Admin().Erasures(ctx))(t)
 	require.Empty(t, list, "the files may still have it")
 	broken = nil
 	require.NoError(t, db.Close())
 
-	db, err = openFiles(path, nil, nil, nil)
-	require.NoError(t, err)
+	db = must(openFiles(path, nil, nil, nil))(t)
 	defer db.Close()
-	list, err = db.Admin().Erasures(ctx)
-	require.NoError(t, err)
+	list = must(db.Admin().Erasures(ctx))(t)
 	require.Len(t, list, 1)
-	head, err := db.Head(ctx)
-	require.NoError(t, err)
-	r, err := ops.NewReceipt(ctx, db.Manifests(), list[0], head)
-	require.NoError(t, err)
+	head := must(db.Head(ctx))(t)
+	r := must(ops.NewReceipt(ctx, db.Manifests(), list[0], head))(t)
 	require.NoError(t, r.Verify(&head))
 	require.Equal(t, 1, r.Done.Artefacts)
 }
@@ -53,8 +46,7 @@ func TestReceiptOfInterruptedErase(t *testing.T) {
 // to the next open, which would take what was put under the same names until then.
 func TestCancelledEraseTakesNothingLater(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "agent.ctx")
-	db, err := openFiles(path, nil, nil, nil)
-	require.NoError(t, err)
+	db := must(openFiles(path, nil, nil, nil))(t)
 	s := db.Scope("acme")
 	require.NoError(t, s.Update(t.Context(), func(tx *ctxpage.Txn) error {
 		for i := range 300 { // more than one commit takes
@@ -72,18 +64,15 @@ func TestCancelledEraseTakesNothingLater(t *testing.T) {
 			cancel()
 		}
 	}}
-	_, err = db.Admin().Erase(ctx, req)
+	_, err := db.Admin().Erase(ctx, req)
 	require.ErrorIs(t, err, context.Canceled)
 	require.Greater(t, commits, uint64(1))
-	_, err = s.Put(t.Context(), ctxpage.Artefact{ID: "a299", Text: "teapot"})
-	require.NoError(t, err)
+	must(s.Put(t.Context(), ctxpage.Artefact{ID: "a299", Text: "teapot"}))(t)
 	require.NoError(t, db.Close())
 
-	db, err = openFiles(path, nil, nil, nil)
-	require.NoError(t, err)
+	db = must(openFiles(path, nil, nil, nil))(t)
 	defer db.Close()
-	v, err := db.Scope("acme").Get(t.Context(), "a299")
-	require.NoError(t, err)
+	v := must(db.Scope("acme").Get(t.Context(), "a299"))(t)
 	require.Equal(t, "teapot", v.Text)
 	_, err = db.Scope("acme").Get(t.Context(), "a298")
 	require.ErrorIs(t, err, store.ErrNotFound)
@@ -112,23 +101,19 @@ func TestInterruptedEraseAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "agent.ctx")
 			var broken error
-			db, err := openFiles(path, nil, nil, func(string) error { return broken })
-			require.NoError(t, err)
+			db := must(openFiles(path, nil, nil, func(string) error { return broken }))(t)
 			defer db.Close()
 			for _, who := range []string{"ann", "bob"} {
-				_, err = db.Scope("acme").Put(t.Context(), ctxpage.Artefact{ID: who, Text: "kettle of " + who, Subject: who})
-				require.NoError(t, err)
+				must(db.Scope("acme").Put(t.Context(), ctxpage.Artefact{ID: who, Text: "kettle of " + who, Subject: who}))(t)
 			}
 			broken = context.Canceled
-			_, err = db.Admin().Erase(t.Context(), ops.Request{Subject: "ann", By: "desk", Reason: "ann asked"})
+			_, err := db.Admin().Erase(t.Context(), ops.Request{Subject: "ann", By: "desk", Reason: "ann asked"})
 			require.ErrorIs(t, err, broken)
 			broken = nil
 			require.NoError(t, again(db))
-			list, err := db.Admin().Erasures(t.Context())
-			require.NoError(t, err)
+			list := must(db.Admin().Erasures(t.Context()))(t)
 			require.True(t, slices.ContainsFunc(list, func(r store.EraseReport) bool { return r.Artefacts == 1 && r.Reason == "ann asked" }))
-			b, err := os.ReadFile(path)
-			require.NoError(t, err)
+			b := must(os.ReadFile(path))(t)
 			require.NotContains(t, string(b), "kettle of ann")
 			_, err = db.Admin().Erase(t.Context(), ops.Request{Subject: "ann", By: "desk", Reason: "asked"})
 			require.ErrorIs(t, err, store.ErrNotFound)
@@ -161,7 +146,7 @@ func TestUnfinishedEraseTakesNothingLater(t *testing.T) {
 			path, crash := filepath.Join(t.TempDir(), "agent.ctx"), filepath.Join(t.TempDir(), "agent.ctx")
 			var db *ctxpage.DB
 			cut := errors.New("no space")
-			db, err := openFiles(path, nil, nil, func(step string) error {
+			db = must(openFiles(path, nil, nil, func(step string) error {
 				switch {
 				case step != "erase commit" || cut == nil:
 					return nil
@@ -169,8 +154,7 @@ func TestUnfinishedEraseTakesNothingLater(t *testing.T) {
 					return errors.Join(putAgain(db), dbtest.Copy(path, crash), cut)
 				}
 				return cut
-			})
-			require.NoError(t, err)
+			}))(t)
 			require.NoError(t, db.Scope("acme").Update(t.Context(), func(tx *ctxpage.Txn) error {
 				for i := range 300 { // more than one commit takes
 					if err := tx.Put(t.Context(), ctxpage.Artefact{ID: fmt.Sprint("a", i), Text: "kettle", Subject: "ann"}); err != nil {
@@ -179,7 +163,7 @@ func TestUnfinishedEraseTakesNothingLater(t *testing.T) {
 				}
 				return nil
 			}))
-			_, err = db.Admin().Erase(t.Context(), req)
+			_, err := db.Admin().Erase(t.Context(), req)
 			require.ErrorIs(t, err, cut)
 			_, err = db.Scope("acme").Get(t.Context(), "a297")
 			require.NoError(t, err, "control: its part is missing")
@@ -197,8 +181,7 @@ func TestUnfinishedEraseTakesNothingLater(t *testing.T) {
 			}
 			require.NoError(t, db.Close())
 
-			db, err = openFiles(path, nil, nil, nil)
-			require.NoError(t, err)
+			db = must(openFiles(path, nil, nil, nil))(t)
 			defer db.Close()
 			for id, text := range texts {
 				v, err := db.Scope("acme").Get(t.Context(), id)
@@ -209,11 +192,9 @@ func TestUnfinishedEraseTakesNothingLater(t *testing.T) {
 				_, err = db.Scope("acme").Get(t.Context(), id)
 				require.ErrorIs(t, err, store.ErrNotFound, id)
 			}
-			list, err := db.Admin().Erasures(t.Context())
-			require.NoError(t, err)
+			list := must(db.Admin().Erasures(t.Context()))(t)
 			require.NotEmpty(t, list)
-			problems, err := db.Admin().Check(t.Context(), nil)
-			require.NoError(t, err)
+			problems := must(db.Admin().Check(t.Context(), nil))(t)
 			require.Empty(t, problems)
 			require.NoError(t, db.Close())
 		})
@@ -223,33 +204,27 @@ func TestUnfinishedEraseTakesNothingLater(t *testing.T) {
 // A gc that holds up an erase with names may list ids that go in its leaf, after the erase has searched the audit. They go, too.
 func TestNamesInLeafOfGC(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "agent.ctx")
-	db, err := openFiles(path, nil, nil, nil)
-	require.NoError(t, err)
+	db := must(openFiles(path, nil, nil, nil))(t)
 	defer db.Close()
 	s := db.Scope("acme")
 	for i := range 3 {
-		_, err = s.Put(t.Context(), ctxpage.Artefact{ID: "zq-person", Text: fmt.Sprint("kettle ", i), Subject: "ann"})
-		require.NoError(t, err)
+		must(s.Put(t.Context(), ctxpage.Artefact{ID: "zq-person", Text: fmt.Sprint("kettle ", i), Subject: "ann"}))(t)
 	}
 	searched := false
-	rep, err := db.Admin().Erase(t.Context(), ops.Request{Subject: "ann", By: "desk", Reason: "asked", Names: true, Progress: func(what string, done, total uint64) {
+	rep := must(db.Admin().Erase(t.Context(), ops.Request{Subject: "ann", By: "desk", Reason: "asked", Names: true, Progress: func(what string, done, total uint64) {
 		if what == "audit" && !searched { // the number of leaves to search is known by now
 			searched = true
-			gc, err := db.Admin().GC(t.Context(), ctxpage.GCOptions{KeepFor: -1, KeepRecords: -1, KeepNames: -1})
-			require.NoError(t, err)
+			gc := must(db.Admin().GC(t.Context(), ctxpage.GCOptions{KeepFor: -1, KeepRecords: -1, KeepNames: -1}))(t)
 			require.NotZero(t, gc.Dropped.Versions, "control: its leaf has names")
 		}
-	}})
-	require.NoError(t, err)
+	}}))(t)
 	require.True(t, searched)
 	require.NotNil(t, rep.Done)
 	require.NoError(t, db.Close())
 	for _, pattern := range []string{path, path + "-wal/*", path + "-manifest/*"} {
-		names, err := filepath.Glob(pattern)
-		require.NoError(t, err)
+		names := must(filepath.Glob(pattern))(t)
 		for _, name := range names {
-			b, err := os.ReadFile(name)
-			require.NoError(t, err)
+			b := must(os.ReadFile(name))(t)
 			require.NotContains(t, string(b), "zq-person", name)
 		}
 	}

@@ -159,15 +159,12 @@ func (g *garden) none(path string) error {
 func (g *garden) database(t *testing.T) (path string, heads []manifest.Head) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "agent.ctx")
-	db, err := openFiles(path, g, g.key, nil)
-	require.NoError(t, err)
+	db := must(openFiles(path, g, g.key, nil))(t)
 	require.NoError(t, g.plant(db))
 	for range 2 {
-		h, err := db.Head(ctx)
-		require.NoError(t, err)
+		h := must(db.Head(ctx))(t)
 		heads = append(heads, h)
-		_, err = db.Admin().Checkpoint(ctx)
-		require.NoError(t, err)
+		must(db.Admin().Checkpoint(ctx))(t)
 	}
 	require.NoError(t, db.Close())
 	return path, heads
@@ -275,8 +272,7 @@ func (g *garden) killedAt(t *testing.T, base string, heads []manifest.Head, step
 		path := copyOf(t, base)
 		_, err := life(path, step, g.scope, g.mode(), 0)
 		require.NoError(t, err)
-		left[step], err = g.hits(path)
-		require.NoError(t, err)
+		left[step] = must(g.hits(path))(t)
 		if dbtest.Long || i%3 == 0 { // the next process is killed, too: while it finishes, if it comes so far
 			_, err = life(path, "compact synced 1", "", g.finish(), wait/10)
 			if err != nil {
@@ -304,16 +300,13 @@ func (g *garden) killedAnyTime(t *testing.T, base string, heads []manifest.Head,
 	rng := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 1))
 	for range dbtest.Times(2, 5, 60) {
 		path, after := copyOf(t, base), time.Duration(rng.Int64N(int64(took)))
-		steps, err := life(path, "", g.scope, g.mode(), after)
-		require.NoError(t, err)
+		steps := must(life(path, "", g.scope, g.mode(), after))(t)
 		if rng.IntN(2) == 0 { // the next process is killed, too
-			more, err := life(path, "", "", g.finish(), time.Duration(1+rng.Int64N(int64(took))))
-			require.NoError(t, err)
+			more := must(life(path, "", "", g.finish(), time.Duration(1+rng.Int64N(int64(took)))))(t)
 			steps = append(steps, more...)
 		}
-		db, err := openFiles(path, nil, g.key, nil)
-		require.NoError(t, err)
-		_, err = db.Admin().Erase(ctx, g.request())
+		db := must(openFiles(path, nil, g.key, nil))(t)
+		_, err := db.Admin().Erase(ctx, g.request())
 		if err != nil {
 			require.ErrorIs(t, err, store.ErrNotFound)
 		}
@@ -337,8 +330,7 @@ func TestSalvageAfterErase(t *testing.T) {
 			rng := rand.New(rand.NewPCG(3, 5))
 			for i, step := range append([]string{"erase committed 1", "erase cut 1", "compact copied 1", "compact renamed 1"}, make([]string, dbtest.Times(2, 8, 80))...) {
 				path := copyOf(t, base)
-				_, err := life(path, step, g.scope, g.mode(), 0)
-				require.NoError(t, err)
+				must(life(path, step, g.scope, g.mode(), 0))(t)
 				if step == "" {
 					spoil(t, path, rng, 1+i%4)
 				}
@@ -356,8 +348,7 @@ func TestSalvageAfterErase(t *testing.T) {
 // spoil damages pages of a file, of 4 KiB.
 func spoil(t *testing.T, path string, rng *rand.Rand, pages int) {
 	t.Helper()
-	b, err := os.ReadFile(path)
-	require.NoError(t, err)
+	b := must(os.ReadFile(path))(t)
 	for range pages {
 		at := rng.IntN(len(b)/4096) * 4096
 		for j := range 64 {
@@ -374,10 +365,8 @@ func (g *garden) salvaged(t *testing.T, path string) (rep filestore.Salvaged, n 
 	require.NoError(t, os.Mkdir(filepath.Dir(to), 0o700))
 	rep, failed := filestore.Salvage(ctx, path, to, filestore.SalvageOptions{State: ctxpage.StateKinds(), Key: g.key})
 	if _, err := os.Stat(to); err == nil && g.key != nil { // all of it into rows
-		db, err := openFiles(to, nil, g.key, nil)
-		require.NoError(t, err)
-		_, err = db.Admin().Checkpoint(ctx)
-		require.NoError(t, err)
+		db := must(openFiles(to, nil, g.key, nil))(t)
+		must(db.Admin().Checkpoint(ctx))(t)
 		require.NoError(t, db.Close())
 	}
 	n, err := g.hits(to)

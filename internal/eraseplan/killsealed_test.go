@@ -120,8 +120,7 @@ func TestKilledSealedErase(t *testing.T) {
 	g := &garden{needles: &needles{}}
 	base, backup, heads := g.sealed(t)
 	path := copySealed(t, base)
-	steps, err := life(path, "", g.scope, seals, 0)
-	require.NoError(t, err)
+	steps := must(life(path, "", g.scope, seals, 0))(t)
 	left := map[string]int{}
 	for i, step := range steps[:len(steps)-1] {
 		if strings.HasPrefix(step, "opened") || !dbtest.Long && !strings.HasSuffix(step, " 1") {
@@ -130,8 +129,7 @@ func TestKilledSealedErase(t *testing.T) {
 		path := copySealed(t, base)
 		_, err := life(path, step, g.scope, seals, 0)
 		require.NoError(t, err)
-		was, err := opened(backup, path+".keys")
-		require.NoError(t, err)
+		was := must(opened(backup, path+".keys"))(t)
 		left[step] = was["state"]
 		if dbtest.Long || i%3 == 0 {
 			if _, err = life(path, "keyring renamed 1", "", seals, wait/10); err != nil {
@@ -142,8 +140,7 @@ func TestKilledSealedErase(t *testing.T) {
 		require.NoError(t, err, step)
 		require.NoError(t, g.whole(db, heads), step)
 		require.NoError(t, db.Close())
-		is, err := opened(backup, path+".keys")
-		require.NoError(t, err)
+		is := must(opened(backup, path+".keys"))(t)
 		require.Empty(t, is, step)
 		g.bobsIn(t, backup, path+".keys")
 		_, err = os.Stat(path + ".keys.tmp")
@@ -158,8 +155,7 @@ func TestKilledSealedErase(t *testing.T) {
 		require.Contains(t, left, step)
 		require.Zero(t, left[step], step)
 	}
-	was, err := opened(backup, base+".keys")
-	require.NoError(t, err)
+	was := must(opened(backup, base+".keys"))(t)
 	for _, bucket := range []string{"meta", "content", "state", "held", "question", "vec"} {
 		require.NotZero(t, was[bucket], "control: %s", bucket)
 	}
@@ -170,13 +166,10 @@ func (g *garden) sealed(t *testing.T) (path, backup string, heads []manifest.Hea
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "agent.ctx")
 	backup = filepath.Join(t.TempDir(), "backup.ctx")
-	db, err := openFiles(path, g, keyOf(seals), nil)
-	require.NoError(t, err)
+	db := must(openFiles(path, g, keyOf(seals), nil))(t)
 	require.NoError(t, g.plant(db))
-	h, err := db.Head(ctx)
-	require.NoError(t, err)
-	_, err = db.Admin().Backup(ctx, backup, nil)
-	require.NoError(t, err)
+	h := must(db.Head(ctx))(t)
+	must(db.Admin().Backup(ctx, backup, nil))(t)
 	require.NoError(t, db.Close())
 	return path, backup, []manifest.Head{h}
 }
@@ -185,14 +178,11 @@ func (g *garden) sealed(t *testing.T) (path, backup string, heads []manifest.Hea
 func (g *garden) bobsIn(t *testing.T, backup, keyring string) {
 	t.Helper()
 	at := copySealed(t, backup)
-	b, err := os.ReadFile(keyring)
-	require.NoError(t, err)
+	b := must(os.ReadFile(keyring))(t)
 	require.NoError(t, os.WriteFile(at+".keys", b, 0o600))
-	db, err := ctxpage.Open(at, ctxpage.Options{Key: keyOf(seals), ReadOnly: true})
-	require.NoError(t, err)
+	db := must(ctxpage.Open(at, ctxpage.Options{Key: keyOf(seals), ReadOnly: true}))(t)
 	for i := range pans {
-		v, err := db.Scope("acme/bob").Get(ctx, fmt.Sprint("pan-", i))
-		require.NoError(t, err)
+		v := must(db.Scope("acme/bob").Get(ctx, fmt.Sprint("pan-", i)))(t)
 		require.Equal(t, fmt.Sprintf("kettle and pan %d", i), v.Text)
 	}
 	require.NoError(t, db.Close())
@@ -205,29 +195,24 @@ func TestKilledCompaction(t *testing.T) {
 	t.Parallel()
 	g := &garden{needles: &needles{}}
 	base, heads := g.database(t)
-	st, err := os.Stat(base)
-	require.NoError(t, err)
+	st := must(os.Stat(base))(t)
 	path := copyOf(t, base)
-	steps, err := life(path, "", g.scope, compacts, 0)
-	require.NoError(t, err)
+	steps := must(life(path, "", g.scope, compacts, 0))(t)
 	left, killed := map[string]bool{}, 0
 	for _, step := range steps[:len(steps)-1] {
 		if strings.HasPrefix(step, "opened") {
 			continue
 		}
 		path := copyOf(t, base)
-		_, err := life(path, step, g.scope, compacts, 0)
-		require.NoError(t, err)
+		must(life(path, step, g.scope, compacts, 0))(t)
 		killed++
-		_, err = os.Stat(path + ".compact")
+		_, err := os.Stat(path + ".compact")
 		left[step] = err == nil
-		now, err := os.Stat(path)
-		require.NoError(t, err)
+		now := must(os.Stat(path))(t)
 		if left[step] {
 			require.Equal(t, st.Size(), now.Size(), step)
 		}
-		db, err := openFiles(path, nil, nil, nil)
-		require.NoError(t, err)
+		db := must(openFiles(path, nil, nil, nil))(t)
 		_, err = os.Stat(path + ".compact")
 		require.ErrorIs(t, err, os.ErrNotExist, step)
 		for _, id := range g.ids {
@@ -239,8 +224,7 @@ func TestKilledCompaction(t *testing.T) {
 		}
 		s := &state{heads: heads}
 		require.NoError(t, s.proved(db))
-		problems, err := db.Admin().Check(ctx, nil)
-		require.NoError(t, err)
+		problems := must(db.Admin().Check(ctx, nil))(t)
 		require.Empty(t, problems)
 		require.NoError(t, db.Close())
 		require.NoError(t, os.RemoveAll(filepath.Dir(path)))

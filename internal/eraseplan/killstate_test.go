@@ -33,8 +33,7 @@ func (w *talks) plant(t *testing.T) (path, backup string) {
 	t.Helper()
 	n := &needles{}
 	path, backup = filepath.Join(t.TempDir(), "agent.ctx"), filepath.Join(t.TempDir(), "backup.ctx")
-	db, err := openFiles(path, nil, keyOf(turns), nil)
-	require.NoError(t, err)
+	db := must(openFiles(path, nil, keyOf(turns), nil))(t)
 	for _, scope := range []string{"acme/ann", "acme/bob"} {
 		own := func(goes bool) string {
 			word := n.next()
@@ -47,15 +46,12 @@ func (w *talks) plant(t *testing.T) (path, backup string) {
 		}
 		talk := db.Scope(scope).Session("talk")
 		for i := range 4 {
-			_, err := talk.Append(ctx, ctxpage.Turn{ID: fmt.Sprint("turn-", i), Role: "user", Text: "kettle " + own(i == 1)})
-			require.NoError(t, err)
+			must(talk.Append(ctx, ctxpage.Turn{ID: fmt.Sprint("turn-", i), Role: "user", Text: "kettle " + own(i == 1)}))(t)
 		}
 		require.NoError(t, talk.Record(ctx, session.Notes{Text: own(true)}))
-		_, err = talk.Pass(ctx, session.PassQuery{Keywords: []string{own(true)}})
-		require.NoError(t, err)
+		must(talk.Pass(ctx, session.PassQuery{Keywords: []string{own(true)}}))(t)
 	}
-	_, err = db.Admin().Backup(ctx, backup, nil)
-	require.NoError(t, err)
+	must(db.Admin().Backup(ctx, backup, nil))(t)
 	require.NoError(t, db.Close())
 	return path, backup
 }
@@ -105,13 +101,11 @@ func TestKilledWhileStateKeysGo(t *testing.T) {
 	restored := filepath.Join(t.TempDir(), "agent.ctx")
 	require.NoError(t, dbtest.Copy(first, filepath.Join(filepath.Dir(backup), "ring.ctx")))
 	require.NoError(t, os.Rename(filepath.Join(filepath.Dir(backup), "ring.ctx.keys"), backup+".keys"))
-	_, err := filestore.Restore(ctx, backup, restored, filestore.RestoreOptions{Key: keyOf(turns)})
-	require.NoError(t, err)
+	must(filestore.Restore(ctx, backup, restored, filestore.RestoreOptions{Key: keyOf(turns)}))(t)
 	for name, base := range map[string]string{"made": first, "restored": restored} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			steps, err := life(copySealed(t, base), "", "acme/ann", turns, 0)
-			require.NoError(t, err)
+			steps := must(life(copySealed(t, base), "", "acme/ann", turns, 0))(t)
 			was := map[string]int{}
 			for i, step := range steps[:len(steps)-1] {
 				if strings.HasPrefix(step, "opened") || !dbtest.Long && !strings.HasSuffix(step, " 1") {
@@ -155,8 +149,7 @@ func (w *talks) after(t *testing.T, path, backup, step string) {
 		require.Equal(t, w.stay, opens(t, file, path+".keys"), "%s: %s", step, file)
 	}
 	to := filepath.Join(filepath.Dir(path), "again.ctx")
-	ring, err := os.ReadFile(path + ".keys")
-	require.NoError(t, err)
+	ring := must(os.ReadFile(path + ".keys"))(t)
 	require.NoError(t, os.WriteFile(later+".keys", ring, 0o600))
 	_, err = filestore.Restore(ctx, later, to, filestore.RestoreOptions{Key: keyOf(turns)})
 	require.NoError(t, err, step)

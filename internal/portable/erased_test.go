@@ -24,9 +24,7 @@ func people(t testing.TB, db *ctxpage.DB) {
 	ctx := t.Context()
 	s := db.Scope("acme/desk", ctxpage.WithActor("agent"))
 	put := func(a ctxpage.Artefact) ctxpage.Ref {
-		ref, err := s.Put(ctx, a)
-		require.NoError(t, err)
-		return ref
+		return must(s.Put(ctx, a))(t)
 	}
 	first := put(ctxpage.Artefact{ID: "ann-1", Text: "okapi one", Subject: "ann"})
 	put(ctxpage.Artefact{ID: "ann-1", Text: "okapi two", Subject: "ann"})
@@ -38,19 +36,15 @@ func people(t testing.TB, db *ctxpage.DB) {
 	put(ctxpage.Artefact{ID: "rule", Text: "refunds up to 400"})
 	for _, id := range []string{"talk", "other"} {
 		for i, text := range []string{"okapi turn of a conversation", "an answer", "more"} {
-			_, err := s.Session(id).Append(ctx, ctxpage.Turn{Role: []string{"user", "assistant"}[i%2], Text: text + strings.Repeat(" word", 40)})
-			require.NoError(t, err)
+			must(s.Session(id).Append(ctx, ctxpage.Turn{Role: []string{"user", "assistant"}[i%2], Text: text + strings.Repeat(" word", 40)}))(t)
 		}
 	}
-	_, err := db.Scope("acme/desk/sub").Put(ctx, ctxpage.Artefact{ID: "below", Text: "lemur below"})
-	require.NoError(t, err)
-	_, err = db.Scope("acme/desk/sub").Directives().Step(ctx, "use metric units")
-	require.NoError(t, err)
+	must(db.Scope("acme/desk/sub").Put(ctx, ctxpage.Artefact{ID: "below", Text: "lemur below"}))(t)
+	must(db.Scope("acme/desk/sub").Directives().Step(ctx, "use metric units"))(t)
 	for _, a := range []ctxpage.Artefact{{ID: "ann-1", Text: "okapi held", Subject: "ann"}, {ID: "bob-1", Text: "lemur held"}} {
-		tx, err := s.Begin(ctx)
-		require.NoError(t, err)
+		tx := must(s.Begin(ctx))(t)
 		require.NoError(t, tx.Put(ctx, a))
-		_, err = tx.Assemble(ctx, ctxpage.Query{Text: a.Text, Budget: 2000}) // stores the draft that it shows
+		_, err := tx.Assemble(ctx, ctxpage.Query{Text: a.Text, Budget: 2000}) // stores the draft that it shows
 		require.NoError(t, err)
 		require.ErrorIs(t, tx.Commit(ctx, ctxpage.Verdict{Confidence: 0.1, By: "judge"}), store.ErrHeld)
 	}
@@ -65,13 +59,9 @@ func alive(t testing.TB, file []byte) []string {
 func receiptOf(t testing.TB, db *ctxpage.DB, req ops.Request) *ops.Receipt {
 	t.Helper()
 	req.By, req.Reason = "desk", "request 4711"
-	rep, err := db.Admin().Erase(t.Context(), req)
-	require.NoError(t, err)
-	head, err := db.Head(t.Context())
-	require.NoError(t, err)
-	r, err := ops.NewReceipt(t.Context(), db.Manifests(), *rep.Done, head)
-	require.NoError(t, err)
-	return r
+	rep := must(db.Admin().Erase(t.Context(), req))(t)
+	head := must(db.Head(t.Context()))(t)
+	return must(ops.NewReceipt(t.Context(), db.Manifests(), *rep.Done, head))(t)
 }
 
 // What an erase took stays away when an export from before it is imported: into the database itself, and with the receipt into
@@ -93,8 +83,7 @@ func TestImportFromBeforeErase(t *testing.T) {
 			db := open(t, filepath.Join(dir, "a.ctx"), c, store.Info{})
 			people(t, db)
 			file := export(t, db, portable.ExportOptions{})
-			head, err := portable.ReadHeader(bytes.NewReader(file))
-			require.NoError(t, err)
+			head := must(portable.ReadHeader(bytes.NewReader(file)))(t)
 			r := receiptOf(t, db, req)
 			after := export(t, db, portable.ExportOptions{})
 			left := alive(t, after)
@@ -107,8 +96,7 @@ func TestImportFromBeforeErase(t *testing.T) {
 			require.Equal(t, left, alive(t, export(t, db, portable.ExportOptions{})))
 
 			to := open(t, filepath.Join(dir, "b.ctx"), c, head.Identity())
-			rep, err = to.Admin().Import(t.Context(), bytes.NewReader(file), portable.ImportOptions{By: "operator", Receipts: []*ops.Receipt{r}})
-			require.NoError(t, err)
+			rep = must(to.Admin().Import(t.Context(), bytes.NewReader(file), portable.ImportOptions{By: "operator", Receipts: []*ops.Receipt{r}}))(t)
 			require.NotZero(t, rep.Erased)
 			require.Equal(t, left, alive(t, export(t, to, portable.ExportOptions{})), "into another database, with the receipt")
 			sound(t, to)
@@ -119,8 +107,7 @@ func TestImportFromBeforeErase(t *testing.T) {
 			require.Equal(t, left, alive(t, export(t, to, portable.ExportOptions{})))
 			require.NoError(t, to.Close())
 			to = open(t, filepath.Join(dir, "b.ctx"), c, store.Info{})
-			_, err = to.Scope("acme/desk").Put(t.Context(), ctxpage.Artefact{ID: "ann-9", Text: "gnu came back", Subject: "ann"})
-			require.NoError(t, err)
+			must(to.Scope("acme/desk").Put(t.Context(), ctxpage.Artefact{ID: "ann-9", Text: "gnu came back", Subject: "ann"}))(t)
 			rep = bring(t, to, export(t, to, portable.ExportOptions{}))
 			require.Empty(t, rep.Erasures, "what it exports was made after the erase: who came back is not left out")
 
@@ -129,8 +116,7 @@ func TestImportFromBeforeErase(t *testing.T) {
 			require.Equal(t, alive(t, file), alive(t, export(t, bare, portable.ExportOptions{})), "control: without the receipt")
 
 			fresh := open(t, filepath.Join(dir, "d.ctx"), c, head.Identity())
-			rep, err = fresh.Admin().Import(t.Context(), bytes.NewReader(after), portable.ImportOptions{By: "operator", Receipts: []*ops.Receipt{r}})
-			require.NoError(t, err)
+			rep = must(fresh.Admin().Import(t.Context(), bytes.NewReader(after), portable.ImportOptions{By: "operator", Receipts: []*ops.Receipt{r}}))(t)
 			require.Empty(t, rep.Erasures, "the export was made after it")
 		})
 	}
@@ -142,15 +128,12 @@ func TestImportAfterPersonCameBack(t *testing.T) {
 	db := open(t, filepath.Join(t.TempDir(), "a.ctx"), c, store.Info{})
 	people(t, db)
 	r := receiptOf(t, db, ops.Request{Subject: "ann", Names: true})
-	_, err := db.Scope("acme/desk").Put(t.Context(), ctxpage.Artefact{ID: "ann-2", Text: "gnu again", Subject: "ann"})
-	require.NoError(t, err)
+	must(db.Scope("acme/desk").Put(t.Context(), ctxpage.Artefact{ID: "ann-2", Text: "gnu again", Subject: "ann"}))(t)
 	file := export(t, db, portable.ExportOptions{})
 	to := open(t, filepath.Join(t.TempDir(), "b.ctx"), c, store.Info{})
-	rep, err := to.Admin().Import(t.Context(), bytes.NewReader(file), portable.ImportOptions{By: "operator", Receipts: []*ops.Receipt{r}})
-	require.NoError(t, err)
+	rep := must(to.Admin().Import(t.Context(), bytes.NewReader(file), portable.ImportOptions{By: "operator", Receipts: []*ops.Receipt{r}}))(t)
 	require.Empty(t, rep.Erasures)
-	_, err = to.Scope("acme/desk").Get(t.Context(), "ann-2")
-	require.NoError(t, err)
+	must(to.Scope("acme/desk").Get(t.Context(), "ann-2"))(t)
 }
 
 // A receipt that cannot be used is refused before anything is written.
@@ -183,8 +166,7 @@ func TestImportReceiptRefused(t *testing.T) {
 		require.ErrorIs(t, err, x.is, name)
 		if x.is != nil {
 			require.ErrorContains(t, err, x.says, name)
-			st, err := to.Stats(t.Context())
-			require.NoError(t, err)
+			st := must(to.Stats(t.Context()))(t)
 			require.Zero(t, st.LSN, name)
 		}
 	}
@@ -198,19 +180,15 @@ func TestImportPacketOfErasedSession(t *testing.T) {
 	db := open(t, filepath.Join(t.TempDir(), "a.ctx"), c, store.Info{})
 	ctx, s := t.Context(), db.Scope("acme/desk")
 	for _, id := range []string{"talk", "other"} {
-		_, err := s.Session(id).Append(ctx, ctxpage.Turn{Role: "user", Text: "okapi of " + id})
-		require.NoError(t, err)
+		must(s.Session(id).Append(ctx, ctxpage.Turn{Role: "user", Text: "okapi of " + id}))(t)
 		require.NoError(t, s.Session(id).Record(ctx, session.Notes{Text: "gnu of " + id}))
-		p, err := s.Session(id).Handoff(ctx, "shift")
-		require.NoError(t, err)
-		_, err = s.Session("later").Receive(ctx, p)
-		require.NoError(t, err)
+		p := must(s.Session(id).Handoff(ctx, "shift"))(t)
+		must(s.Session("later").Receive(ctx, p))(t)
 	}
 	file := export(t, db, portable.ExportOptions{})
 	r := receiptOf(t, db, ops.Request{Session: store.Ref{Scope: "acme/desk", ID: "talk"}})
 	to := open(t, filepath.Join(t.TempDir(), "b.ctx"), c, store.Info{})
-	_, err := to.Admin().Import(ctx, bytes.NewReader(file), portable.ImportOptions{By: "operator", Receipts: []*ops.Receipt{r}})
-	require.NoError(t, err)
+	must(to.Admin().Import(ctx, bytes.NewReader(file), portable.ImportOptions{By: "operator", Receipts: []*ops.Receipt{r}}))(t)
 	left := string(export(t, to, portable.ExportOptions{}))
 	require.NotContains(t, left, "gnu of talk")
 	require.Contains(t, left, "gnu of other", "control")
@@ -224,8 +202,7 @@ func TestExportBesideErase(t *testing.T) {
 		db := open(t, filepath.Join(t.TempDir(), "agent.ctx"), nil, store.Info{})
 		s := db.Scope("acme")
 		for _, id := range []string{"kept", "gone"} {
-			_, err := s.Put(ctx, ctxpage.Artefact{ID: id, Text: "okapi " + id})
-			require.NoError(t, err)
+			must(s.Put(ctx, ctxpage.Artefact{ID: id, Text: "okapi " + id}))(t)
 		}
 		require.NoError(t, s.Delete(ctx, "gone"))
 		once := false
@@ -234,15 +211,13 @@ func TestExportBesideErase(t *testing.T) {
 				return
 			}
 			once = true
-			_, err := db.Admin().Erase(ctx, ops.Request{Refs: []store.Ref{{Scope: "acme", ID: "gone"}}, By: "operator", Reason: "asked", Names: names})
-			require.NoError(t, err)
+			must(db.Admin().Erase(ctx, ops.Request{Refs: []store.Ref{{Scope: "acme", ID: "gone"}}, By: "operator", Reason: "asked", Names: names}))(t)
 		}
 		_, err := db.Admin().Export(ctx, io.Discard, portable.ExportOptions{Progress: listed})
 		require.True(t, once)
 		require.ErrorIs(t, err, store.ErrConflict)
 		require.NotErrorIs(t, err, store.ErrNotFound)
-		rep, err := db.Admin().Export(ctx, io.Discard, portable.ExportOptions{Progress: listed})
-		require.NoError(t, err)
+		rep := must(db.Admin().Export(ctx, io.Discard, portable.ExportOptions{Progress: listed}))(t)
 		require.EqualValues(t, 1, rep.Pages)
 	}
 }

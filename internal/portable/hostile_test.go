@@ -66,8 +66,7 @@ func TestDamagedExport(t *testing.T) {
 			require.Error(t, err, "%s, %s", name, what)
 			if what == "verified" {
 				require.ErrorContains(t, err, c.says, name)
-				st, err := to.Stats(t.Context())
-				require.NoError(t, err)
+				st := must(to.Stats(t.Context()))(t)
 				require.Zero(t, st.LSN, "%s: something was written", name)
 			}
 		}
@@ -86,21 +85,17 @@ func TestDamagedExport(t *testing.T) {
 func TestResumeExport(t *testing.T) {
 	dir := t.TempDir()
 	from := small(t, dir, 1500)
-	_, err := from.Scope("acme").Put(t.Context(), ctxpage.Artefact{ID: "a0001", Text: "again"})
-	require.NoError(t, err)
+	must(from.Scope("acme").Put(t.Context(), ctxpage.Artefact{ID: "a0001", Text: "again"}))(t)
 	whole := export(t, from, portable.ExportOptions{})
-	_, err = from.Scope("acme").Put(t.Context(), ctxpage.Artefact{ID: "later", Text: "is not in it"})
-	require.NoError(t, err)
+	must(from.Scope("acme").Put(t.Context(), ctxpage.Artefact{ID: "later", Text: "is not in it"}))(t)
 	for _, cut := range []int{len(whole) / 2, len(whole) - 2, 3000, bytes.IndexByte(whole, '\n') + 1} {
 		part := whole[:cut]
-		at, err := portable.ReadPosition(bytes.NewReader(part))
-		require.NoError(t, err)
+		at := must(portable.ReadPosition(bytes.NewReader(part)))(t)
 		rest := bytes.NewBuffer(bytes.Clone(part[:at.Bytes]))
-		_, err = from.Admin().Export(t.Context(), rest, portable.ExportOptions{Resume: at})
-		require.NoError(t, err)
+		must(from.Admin().Export(t.Context(), rest, portable.ExportOptions{Resume: at}))(t)
 		require.Equal(t, string(whole), rest.String(), cut)
 	}
-	_, err = portable.ReadPosition(bytes.NewReader(whole))
+	_, err := portable.ReadPosition(bytes.NewReader(whole))
 	require.ErrorIs(t, err, store.ErrInvalid, "it is complete")
 }
 
@@ -143,23 +138,19 @@ func TestImportGoesOn(t *testing.T) {
 func TestImportBesideOthers(t *testing.T) {
 	ctx := t.Context()
 	from := small(t, t.TempDir(), 3)
-	_, err := from.Scope("acme").Put(ctx, ctxpage.Artefact{ID: "a0001", Text: "second"})
-	require.NoError(t, err)
+	must(from.Scope("acme").Put(ctx, ctxpage.Artefact{ID: "a0001", Text: "second"}))(t)
 	file := export(t, from, portable.ExportOptions{})
 	to := open(t, filepath.Join(t.TempDir(), "to.ctx"), nil, store.Info{})
-	_, err = to.Scope("acme").Put(ctx, ctxpage.Artefact{ID: "a0001", Text: "mine"})
-	require.NoError(t, err)
+	must(to.Scope("acme").Put(ctx, ctxpage.Artefact{ID: "a0001", Text: "mine"}))(t)
 	for _, n := range []uint64{2, 0} {
 		rep := bring(t, to, file)
 		require.Equal(t, portable.Tally{New: n, Same: 2 - n, Other: 2}, rep.Versions)
 		require.Equal(t, []string{"acme:a0001"}, rep.Others)
 	}
-	v, err := to.Scope("acme").Get(ctx, "a0001")
-	require.NoError(t, err)
+	v := must(to.Scope("acme").Get(ctx, "a0001"))(t)
 	require.Equal(t, "mine", v.Text)
 
-	later, err := from.Scope("acme").Put(ctx, ctxpage.Artefact{ID: "a0002", Text: "grew"})
-	require.NoError(t, err)
+	later := must(from.Scope("acme").Put(ctx, ctxpage.Artefact{ID: "a0002", Text: "grew"}))(t)
 	require.EqualValues(t, 2, later.Version)
 	rep := bring(t, to, export(t, from, portable.ExportOptions{}))
 	require.EqualValues(t, 1, rep.Versions.New, "a later export continues what is here")
@@ -173,43 +164,34 @@ func TestImportAfterErase(t *testing.T) {
 	db := open(t, filepath.Join(t.TempDir(), "a.ctx"), c, store.Info{})
 	s := db.Scope("acme/ann")
 	for i := range 3 {
-		_, err := s.Put(ctx, ctxpage.Artefact{ID: "secret", Text: fmt.Sprintf("okapi %d", i), Subject: "ann"})
-		require.NoError(t, err)
+		must(s.Put(ctx, ctxpage.Artefact{ID: "secret", Text: fmt.Sprintf("okapi %d", i), Subject: "ann"}))(t)
 	}
-	_, err := s.Session("talk").Append(ctx, ctxpage.Turn{Role: "user", Text: "okapi turn. " + strings.Repeat("word ", 50)})
-	require.NoError(t, err)
-	_, err = s.Directives().Step(ctx, "use okapi units")
-	require.NoError(t, err)
-	tx, err := s.Begin(ctx)
-	require.NoError(t, err)
+	must(s.Session("talk").Append(ctx, ctxpage.Turn{Role: "user", Text: "okapi turn. " + strings.Repeat("word ", 50)}))(t)
+	must(s.Directives().Step(ctx, "use okapi units"))(t)
+	tx := must(s.Begin(ctx))(t)
 	require.NoError(t, tx.Put(ctx, ctxpage.Artefact{ID: "secret", Text: "okapi held", Subject: "ann"}))
 	require.ErrorIs(t, tx.Commit(ctx, ctxpage.Verdict{Confidence: 0.1, By: "judge"}), store.ErrHeld)
-	_, err = s.Put(ctx, ctxpage.Artefact{ID: "other", Text: "lemur"})
-	require.NoError(t, err)
+	must(s.Put(ctx, ctxpage.Artefact{ID: "other", Text: "lemur"}))(t)
 	file := export(t, db, portable.ExportOptions{})
 	require.Contains(t, string(file), "okapi held")
 
-	_, err = db.Admin().Erase(ctx, ops.Request{Scope: "acme/ann", By: "operator", Reason: "asked"})
-	require.NoError(t, err)
+	must(db.Admin().Erase(ctx, ops.Request{Scope: "acme/ann", By: "operator", Reason: "asked"}))(t)
 	rep := bring(t, db, file)
 	require.Zero(t, rep.Versions.New+rep.State.New+rep.Held.New, "%+v", rep)
 	require.NotZero(t, rep.Erased)
 	require.NotContains(t, string(export(t, db, portable.ExportOptions{})), "okapi")
-	found, err := s.Search(ctx, "okapi", 10)
-	require.NoError(t, err)
+	found := must(s.Search(ctx, "okapi", 10))(t)
 	require.Empty(t, found.Hits)
 
 	to := open(t, filepath.Join(t.TempDir(), "b.ctx"), c, store.Info{})
 	bring(t, to, file)
 	require.Contains(t, string(export(t, to, portable.ExportOptions{})), "okapi", "control: another database takes it")
-	_, err = s.Put(ctx, ctxpage.Artefact{ID: "secret", Text: "gnu"})
-	require.NoError(t, err)
+	must(s.Put(ctx, ctxpage.Artefact{ID: "secret", Text: "gnu"}))(t)
 	fresh := open(t, filepath.Join(t.TempDir(), "c.ctx"), c, store.Info{})
 	bring(t, fresh, export(t, db, portable.ExportOptions{}))
-	v, err := fresh.Scope("acme/ann").Get(ctx, "secret")
-	require.NoError(t, err)
+	v := must(fresh.Scope("acme/ann").Get(ctx, "secret"))(t)
 	require.Equal(t, "gnu", v.Text)
-	_, err = fresh.Scope("acme/ann").Recall(ctx, ctxpage.Ref{Scope: "acme/ann", ID: "secret", Version: 1})
+	_, err := fresh.Scope("acme/ann").Recall(ctx, ctxpage.Ref{Scope: "acme/ann", ID: "secret", Version: 1})
 	require.ErrorIs(t, err, store.ErrErased)
 	sound(t, fresh)
 }
@@ -220,18 +202,14 @@ func TestExportOfAPerson(t *testing.T) {
 	db := open(t, filepath.Join(t.TempDir(), "a.ctx"), nil, store.Info{})
 	for _, who := range []string{"ann", "bob"} {
 		s := db.Scope("acme")
-		_, err := s.Put(ctx, ctxpage.Artefact{ID: "likes-" + who, Text: who + " likes tea ``` # no *head*", Subject: who, Tags: []string{"of-" + who}})
-		require.NoError(t, err)
-		tx, err := s.Begin(ctx)
-		require.NoError(t, err)
+		must(s.Put(ctx, ctxpage.Artefact{ID: "likes-" + who, Text: who + " likes tea ``` # no *head*", Subject: who, Tags: []string{"of-" + who}}))(t)
+		tx := must(s.Begin(ctx))(t)
 		require.NoError(t, tx.Put(ctx, ctxpage.Artefact{ID: "draft-" + who, Text: who + " may like coffee", Subject: who}))
 		require.ErrorIs(t, tx.Commit(ctx, ctxpage.Verdict{Confidence: 0.1, By: "judge"}), store.ErrHeld)
-		_, err = s.Assemble(ctx, ctxpage.Query{Text: "what does " + who + " drink", Budget: 2000, Filter: store.Filter{Subject: who}})
-		require.NoError(t, err)
+		must(s.Assemble(ctx, ctxpage.Query{Text: "what does " + who + " drink", Budget: 2000, Filter: store.Filter{Subject: who}}))(t)
 	}
 	file := export(t, db, portable.ExportOptions{Subject: "ann"})
-	head, err := portable.ReadHeader(bytes.NewReader(file))
-	require.NoError(t, err)
+	head := must(portable.ReadHeader(bytes.NewReader(file)))(t)
 	require.Empty(t, head.Secret)
 	var md bytes.Buffer
 	require.NoError(t, portable.Markdown(ctx, &md, bytes.NewReader(file)))
@@ -242,7 +220,7 @@ func TestExportOfAPerson(t *testing.T) {
 		require.NotContains(t, out, "bob")
 	}
 	require.Contains(t, md.String(), "````\nann likes tea ``` # no *head*\n````")
-	_, err = db.Admin().Export(ctx, io.Discard, portable.ExportOptions{Subject: "nobody"})
+	_, err := db.Admin().Export(ctx, io.Discard, portable.ExportOptions{Subject: "nobody"})
 	require.ErrorIs(t, err, store.ErrNotFound)
 	_, err = db.Admin().Export(ctx, io.Discard, portable.ExportOptions{Subject: "ann", Scope: "elsewhere"})
 	require.ErrorIs(t, err, store.ErrNotFound)
@@ -264,14 +242,11 @@ func (f *fullDisk) Write(p []byte) (int, error) {
 
 func FuzzImport(f *testing.F) {
 	db := open(f, filepath.Join(f.TempDir(), "a.ctx"), &clock{time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)}, store.Info{})
-	_, err := db.Scope("acme").Put(f.Context(), ctxpage.Artefact{ID: "a", Text: "one", Supersedes: nil, Tags: []string{"x"}})
-	require.NoError(f, err)
+	must(db.Scope("acme").Put(f.Context(), ctxpage.Artefact{ID: "a", Text: "one", Supersedes: nil, Tags: []string{"x"}}))(f)
 	require.NoError(f, db.Scope("acme").Delete(f.Context(), "a"))
-	_, err = db.Scope("acme").Session("s").Append(f.Context(), ctxpage.Turn{Role: "user", Text: "hello"})
-	require.NoError(f, err)
+	must(db.Scope("acme").Session("s").Append(f.Context(), ctxpage.Turn{Role: "user", Text: "hello"}))(f)
 	var b bytes.Buffer
-	_, err = db.Admin().Export(f.Context(), &b, portable.ExportOptions{})
-	require.NoError(f, err)
+	must(db.Admin().Export(f.Context(), &b, portable.ExportOptions{}))(f)
 	f.Add(b.Bytes())
 	f.Fuzz(func(t *testing.T, file []byte) {
 		to, err := storetest.NewMemory(storetest.Config{})

@@ -208,10 +208,8 @@ func part(t *testing.T, from, to *ctxpage.DB, opts portable.ExportOptions) uint6
 	t.Helper()
 	var b bytes.Buffer
 	opts.Scope = tenant
-	rep, err := from.Admin().Export(t.Context(), &b, opts)
-	require.NoError(t, err)
-	in, err := to.Admin().Import(t.Context(), bytes.NewReader(b.Bytes()), portable.ImportOptions{By: "operator"})
-	require.NoError(t, err)
+	rep := must(from.Admin().Export(t.Context(), &b, opts))(t)
+	in := must(to.Admin().Import(t.Context(), bytes.NewReader(b.Bytes()), portable.ImportOptions{By: "operator"}))(t)
 	require.Zero(t, in.Versions.Other+in.State.Other+in.Held.Other, in.Others)
 	require.EqualValues(t, in.Versions.New, rep.Versions, "a part has what the parts before it do not")
 	return rep.LSN
@@ -220,9 +218,7 @@ func part(t *testing.T, from, to *ctxpage.DB, opts portable.ExportOptions) uint6
 // missing compares the tenant in two databases, by times, salts and digests.
 func missing(t *testing.T, from, to *ctxpage.DB) *portable.Imported {
 	t.Helper()
-	rep, err := to.Admin().Import(t.Context(), bytes.NewReader(export(t, from, portable.ExportOptions{Scope: tenant})), portable.ImportOptions{By: "operator", DryRun: true})
-	require.NoError(t, err)
-	return rep
+	return must(to.Admin().Import(t.Context(), bytes.NewReader(export(t, from, portable.ExportOptions{Scope: tenant})), portable.ImportOptions{By: "operator", DryRun: true}))(t)
 }
 
 func shut(t *testing.T, db *ctxpage.DB, why string) {
@@ -243,13 +239,10 @@ func moveTenant(t *testing.T, catchUp bool) {
 	from := open(t, filepath.Join(dir, "old.ctx"), nil, store.Info{})
 	to := open(t, filepath.Join(dir, "new.ctx"), nil, store.Info{})
 	for _, db := range []*ctxpage.DB{from, to} { // neighbours stay where they are
-		_, err := db.Scope("beta").Put(ctx, ctxpage.Artefact{ID: "w0-0", Text: "a neighbour"})
-		require.NoError(t, err)
+		must(db.Scope("beta").Put(ctx, ctxpage.Artefact{ID: "w0-0", Text: "a neighbour"}))(t)
 	}
-	_, err := from.Scope(tenant).Directives().Step(ctx, "use metric units")
-	require.NoError(t, err)
-	tx, err := from.Scope(tenant).Begin(ctx)
-	require.NoError(t, err)
+	must(from.Scope(tenant).Directives().Step(ctx, "use metric units"))(t)
+	tx := must(from.Scope(tenant).Begin(ctx))(t)
 	require.NoError(t, tx.Put(ctx, ctxpage.Artefact{ID: "guess", Text: "Perhaps $600."}))
 	var held *store.HeldError
 	require.ErrorAs(t, tx.Commit(ctx, ctxpage.Verdict{Confidence: 0.1, By: "judge"}), &held)
@@ -285,11 +278,9 @@ func moveTenant(t *testing.T, catchUp bool) {
 	require.Equal(t, 4, l.late, "each writer was refused once")
 	require.NotEmpty(t, l.lost(t, from), "control: later writes are on the new side only")
 
-	_, err = to.Review().Approve(ctx, held.Batch, ctxpage.Approval{By: "ann"})
-	require.NoError(t, err)
-	_, err = from.Scope("beta").Put(ctx, ctxpage.Artefact{ID: "b", Text: "a neighbour writes on"})
-	require.NoError(t, err)
-	_, err = from.Scope(tenant).Get(ctx, "w0-1")
+	must(to.Review().Approve(ctx, held.Batch, ctxpage.Approval{By: "ann"}))(t)
+	must(from.Scope("beta").Put(ctx, ctxpage.Artefact{ID: "b", Text: "a neighbour writes on"}))(t)
+	_, err := from.Scope(tenant).Get(ctx, "w0-1")
 	require.NoError(t, err, "reads go on")
 	done, err := from.Admin().Erase(ctx, ops.Request{Scope: tenant, By: "operator", Reason: "moved"})
 	require.NoError(t, err, "the old copy goes, with a receipt")
@@ -332,15 +323,12 @@ func TestMoveWithoutClosing(t *testing.T) {
 		require.Zero(t, missing(t, from, to).Versions.New)
 
 		// back again: what was written there meanwhile comes as a part, too
-		_, err = to.Scope(tenant).Put(t.Context(), ctxpage.Artefact{ID: "a0001", Text: "It was changed there."})
-		require.NoError(t, err)
+		must(to.Scope(tenant).Put(t.Context(), ctxpage.Artefact{ID: "a0001", Text: "It was changed there."}))(t)
 		shut(t, to, "moved back")
-		_, err = from.Admin().Import(t.Context(), bytes.NewReader(export(t, to, portable.ExportOptions{Scope: tenant})), portable.ImportOptions{By: "operator"})
-		require.NoError(t, err)
+		must(from.Admin().Import(t.Context(), bytes.NewReader(export(t, to, portable.ExportOptions{Scope: tenant})), portable.ImportOptions{By: "operator"}))(t)
 		require.Zero(t, missing(t, to, from).Versions.New)
 		shut(t, from, "")
-		_, err = from.Scope(tenant).Put(t.Context(), ctxpage.Artefact{ID: "a0002", Text: "It is open again."})
-		require.NoError(t, err)
+		must(from.Scope(tenant).Put(t.Context(), ctxpage.Artefact{ID: "a0002", Text: "It is open again."}))(t)
 	}
 }
 
@@ -357,8 +345,7 @@ func TestMoveRefused(t *testing.T) {
 	erase := func(string, uint64, uint64) { // while the rest is exported
 		if !asked {
 			asked = true
-			_, err := from.Admin().Erase(ctx, ops.Request{Refs: []store.Ref{{Scope: tenant, ID: "a0001"}}, By: "operator", Reason: "asked"})
-			require.NoError(t, err)
+			must(from.Admin().Erase(ctx, ops.Request{Refs: []store.Ref{{Scope: tenant, ID: "a0001"}}, By: "operator", Reason: "asked"}))(t)
 		}
 	}
 	_, err = from.Admin().Export(ctx, &bytes.Buffer{}, portable.ExportOptions{Scope: tenant, Since: at, Progress: erase})
@@ -372,9 +359,7 @@ func TestMoveRefused(t *testing.T) {
 	whole := open(t, filepath.Join(t.TempDir(), "whole.ctx"), nil, store.Info{})
 	rep := bring(t, whole, export(t, from, portable.ExportOptions{}))
 	require.Equal(t, []string{"quota/ acme, closed: moved"}, rep.Withheld)
-	all, err := whole.Admin().Quotas().All(ctx)
-	require.NoError(t, err)
+	all := must(whole.Admin().Quotas().All(ctx))(t)
 	require.Equal(t, store.Quota{Pages: 99}, all[0].Quota)
-	_, err = whole.Scope(tenant).Put(ctx, ctxpage.Artefact{ID: "new", Text: "It is open."})
-	require.NoError(t, err)
+	must(whole.Scope(tenant).Put(ctx, ctxpage.Artefact{ID: "new", Text: "It is open."}))(t)
 }

@@ -37,8 +37,7 @@ func open(t testing.TB, path string, c *clock, is store.Info) *ctxpage.DB {
 	if c != nil {
 		opts.Clock = c.tick
 	}
-	db, err := ctxpage.Open(path, opts)
-	require.NoError(t, err)
+	db := must(ctxpage.Open(path, opts))(t)
 	t.Cleanup(func() { _ = db.Close() })
 	return db
 }
@@ -52,9 +51,7 @@ func fill(t testing.TB, db *ctxpage.DB) {
 	s := db.Scope(odd, ctxpage.WithActor("agent"))
 	rel := 0.25
 	put := func(s *ctxpage.Scope, a ctxpage.Artefact) ctxpage.Ref {
-		ref, err := s.Put(ctx, a)
-		require.NoError(t, err)
-		return ref
+		return must(s.Put(ctx, a))(t)
 	}
 	first := put(s, ctxpage.Artefact{ID: "rule:#@%/1", Text: "refunds up to 400", Subject: "ann", Tags: []string{"b", "a"}, Meta: map[string]string{"k": "v", "": "empty"}, Pinned: true, Priority: store.PriorityHigh, Relevance: &rel})
 	put(s, ctxpage.Artefact{ID: "long", Text: strings.Repeat("A paragraph of refunds.\n\n", 400)})
@@ -74,8 +71,7 @@ func fill(t testing.TB, db *ctxpage.DB) {
 	require.NoError(t, s.Delete(ctx, "dead2"))
 	put(s, ctxpage.Artefact{ID: "dead2", Text: "refunds alive <b>&\u2028"})
 	put(s, ctxpage.Artefact{ID: "gone", Text: "okapi secret", Subject: "bob"})
-	_, err := db.Admin().PutVerified(ctx, "acme", "ann", ctxpage.Artefact{ID: "fact", Text: "refunds are verified"})
-	require.NoError(t, err)
+	must(db.Admin().PutVerified(ctx, "acme", "ann", ctxpage.Artefact{ID: "fact", Text: "refunds are verified"}))(t)
 	put(s, ctxpage.Artefact{ID: "copy", Source: "page:" + first.String()})
 	require.NoError(t, s.Update(ctx, func(tx *ctxpage.Txn) error {
 		for i := range 5 {
@@ -87,53 +83,42 @@ func fill(t testing.TB, db *ctxpage.DB) {
 	}))
 
 	for i, judge := range []float64{0.2, 0.3} {
-		a, err := s.Assemble(ctx, ctxpage.Query{Text: "refunds", Budget: 2000})
-		require.NoError(t, err)
-		tx, err := s.Resume(ctx, a.Trace)
-		require.NoError(t, err)
+		a := must(s.Assemble(ctx, ctxpage.Query{Text: "refunds", Budget: 2000}))(t)
+		tx := must(s.Resume(ctx, a.Trace))(t)
 		require.NoError(t, tx.Put(ctx, ctxpage.Artefact{ID: fmt.Sprintf("answer-%d", i), Text: "refunds answer"}))
 		require.NoError(t, tx.Put(ctx, ctxpage.Artefact{ID: "rule:#@%/1", Text: "refunds up to 900"}))
 		var held *store.HeldError
 		require.ErrorAs(t, tx.Commit(ctx, ctxpage.Verdict{Confidence: judge, By: "judge"}), &held)
 		if i == 1 {
-			_, err = db.Review().Reject(ctx, held.Batch, "operator", "no")
-			require.NoError(t, err)
+			must(db.Review().Reject(ctx, held.Batch, "operator", "no"))(t)
 		}
 	}
 	for _, say := range []string{"use metric units", "never promise refunds"} {
-		_, err = s.Directives().Step(ctx, say)
-		require.NoError(t, err)
+		must(s.Directives().Step(ctx, say))(t)
 	}
 	talk := s.Session("talk")
 	require.NoError(t, talk.SetWindow(ctx, session.Config{Total: 2000}))
 	for i := range 30 {
-		_, err := talk.Append(ctx, ctxpage.Turn{Role: []string{"user", "assistant"}[i%2], Text: fmt.Sprintf("turn %d of refunds ", i) + strings.Repeat("word ", 60)})
-		require.NoError(t, err)
+		must(talk.Append(ctx, ctxpage.Turn{Role: []string{"user", "assistant"}[i%2], Text: fmt.Sprintf("turn %d of refunds ", i) + strings.Repeat("word ", 60)}))(t)
 	}
-	_, err = talk.Pass(ctx, session.PassQuery{Keywords: []string{"refunds"}})
-	require.NoError(t, err)
+	must(talk.Pass(ctx, session.PassQuery{Keywords: []string{"refunds"}}))(t)
 	require.NoError(t, talk.Record(ctx, session.Notes{Text: "what was done", Done: []string{"it"}}))
 	require.NoError(t, db.Admin().AddFileRoot(ctx, t.TempDir()))
-	_, err = db.Admin().GC(ctx, ctxpage.GCOptions{KeepFor: -1, KeepRecords: 3})
-	require.NoError(t, err)
-	_, err = db.Admin().Erase(ctx, ops.Request{Subject: "bob", By: "operator", Reason: "asked"})
-	require.NoError(t, err)
+	must(db.Admin().GC(ctx, ctxpage.GCOptions{KeepFor: -1, KeepRecords: 3}))(t)
+	must(db.Admin().Erase(ctx, ops.Request{Subject: "bob", By: "operator", Reason: "asked"}))(t)
 }
 
 func export(t testing.TB, db *ctxpage.DB, opts portable.ExportOptions) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	rep, err := db.Admin().Export(t.Context(), &b, opts)
-	require.NoError(t, err)
+	rep := must(db.Admin().Export(t.Context(), &b, opts))(t)
 	require.EqualValues(t, b.Len(), rep.Bytes)
 	return b.Bytes()
 }
 
 func bring(t testing.TB, db *ctxpage.DB, file []byte) *portable.Imported {
 	t.Helper()
-	rep, err := db.Admin().Import(t.Context(), bytes.NewReader(file), portable.ImportOptions{By: "operator", Roots: []string{"/"}, Policies: true})
-	require.NoError(t, err)
-	return rep
+	return must(db.Admin().Import(t.Context(), bytes.NewReader(file), portable.ImportOptions{By: "operator", Roots: []string{"/"}, Policies: true}))(t)
 }
 
 // same drops from lines what is of one database: LSNs, page numbers, the head and the time. Pages of directives come last:
@@ -164,8 +149,7 @@ func same(t testing.TB, file []byte) []string {
 		if name, _ := v["name"].(string); strings.HasPrefix(name, "session/pass/") && v["pages"] != nil {
 			delete(v, "value") // has numbers
 		}
-		b, err := json.Marshal(walk(v))
-		require.NoError(t, err)
+		b := must(json.Marshal(walk(v)))(t)
 		if v["id"] == directivelog.PageID {
 			last = append(last, string(b))
 			continue
@@ -177,16 +161,14 @@ func same(t testing.TB, file []byte) []string {
 
 func sound(t testing.TB, db *ctxpage.DB) {
 	t.Helper()
-	problems, err := db.Admin().Check(t.Context(), nil)
-	require.NoError(t, err)
+	problems := must(db.Admin().Check(t.Context(), nil))(t)
 	require.Empty(t, problems)
 }
 
 func context_(t testing.TB, db *ctxpage.DB, q ctxpage.Query) string {
 	t.Helper()
 	q.Check = ctxpage.CheckNever
-	a, err := db.Scope(odd).Assemble(t.Context(), q)
-	require.NoError(t, err)
+	a := must(db.Scope(odd).Assemble(t.Context(), q))(t)
 	return a.Text()
 }
 
@@ -198,13 +180,11 @@ func TestRoundTrip(t *testing.T) {
 	sound(t, from)
 	file := export(t, from, portable.ExportOptions{})
 	require.NotContains(t, string(file), "okapi", "erased")
-	head, err := portable.ReadHeader(bytes.NewReader(file))
-	require.NoError(t, err)
+	head := must(portable.ReadHeader(bytes.NewReader(file)))(t)
 
 	path := filepath.Join(dir, "b.ctx")
 	to := open(t, path, c, head.Identity())
-	dry, err := to.Admin().Import(t.Context(), bytes.NewReader(file), portable.ImportOptions{By: "operator", Roots: []string{"/"}, Policies: true, DryRun: true})
-	require.NoError(t, err)
+	dry := must(to.Admin().Import(t.Context(), bytes.NewReader(file), portable.ImportOptions{By: "operator", Roots: []string{"/"}, Policies: true, DryRun: true}))(t)
 	rep := bring(t, to, file)
 	require.Equal(t, rep.Versions, dry.Versions)
 	require.Equal(t, []any{rep.State, rep.Held, rep.Erased}, []any{dry.State, dry.Held, dry.Erased})
@@ -238,30 +218,27 @@ func TestRoundTrip(t *testing.T) {
 	to = open(t, path, c, store.Info{})
 	sound(t, to)
 	require.Equal(t, same(t, file), same(t, export(t, to, portable.ExportOptions{})))
-	w, err := from.Scope(odd).Session("talk").Inspect(t.Context())
-	require.NoError(t, err)
-	w2, err := to.Scope(odd).Session("talk").Inspect(t.Context())
-	require.NoError(t, err)
+	w := must(from.Scope(odd).Session("talk").Inspect(t.Context()))(t)
+	w2 := must(to.Scope(odd).Session("talk").Inspect(t.Context()))(t)
 	w.LSN, w2.LSN = 0, 0
 	require.Equal(t, w, w2)
 	for _, db := range []*ctxpage.DB{from, to} {
 		n := 0
 		for h, err := range db.Review().Batches(t.Context(), "", false) {
 			require.NoError(t, err)
-			_, err = db.Review().Approve(t.Context(), h.ID, ctxpage.Approval{By: "ann", Stale: true})
-			require.NoError(t, err)
+			must(db.Review().Approve(t.Context(), h.ID, ctxpage.Approval{By: "ann", Stale: true}))(t)
 			n++
 		}
 		require.Equal(t, 1, n)
-		v, err := db.Scope(odd).Get(t.Context(), "rule:#@%/1")
-		require.NoError(t, err)
+		v := must(db.Scope(odd).Get(t.Context(), "rule:#@%/1"))(t)
 		require.Equal(t, []any{"refunds up to 900", uint32(2)}, []any{v.Text, v.Version})
 	}
-	_, err = to.Scope(odd).Get(t.Context(), "gone")
+	_, err := to.Scope(odd).Get(t.Context(), "gone")
 	require.ErrorIs(t, err, store.ErrNotFound)
-	_, err = to.Scope(odd).Session("talk").Append(t.Context(), ctxpage.Turn{Role: "user", Text: "goes on"})
-	require.NoError(t, err)
-	_, err = to.Scope(odd).Directives().Step(t.Context(), "use imperial units")
-	require.NoError(t, err)
+	must(to.Scope(odd).Session("talk").Append(t.Context(), ctxpage.Turn{Role: "user", Text: "goes on"}))(t)
+	must(to.Scope(odd).Directives().Step(t.Context(), "use imperial units"))(t)
 	sound(t, to)
 }
+
+// must returns a check that fails the test unless err is nil, and returns v: v := must(s.Get(ctx, id))(t).
+func must[T any](v T, err error) func(require.TestingT) T { return dbtest.Must(v, err) }
