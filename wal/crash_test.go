@@ -249,8 +249,7 @@ func poisonedForGood(l *wal.Log, acked uint64, fsys *dbtest.FS) error {
 // left clean but unwritten are not trusted.
 func TestEIOAtEveryOperation(t *testing.T) {
 	whole := dbtest.NewFS()
-	_, err := scene(whole)
-	require.NoError(t, err)
+	must(scene(whole))(t)
 	require.Greater(t, whole.Ops(), 200)
 	for n := 1; n <= whole.Ops(); n++ {
 		fsys := dbtest.NewFS()
@@ -464,8 +463,7 @@ func TestTrace(t *testing.T) {
 	require.NoError(t, l.Rotate())
 	step("rotate")
 	commit(t, l, 10)
-	_, err := l.DropBefore(5)
-	require.NoError(t, err)
+	must(l.DropBefore(5))(t)
 	step("commit, drop the first segment")
 	require.NoError(t, l.Close(wal.KindMark, nil))
 	step("close")

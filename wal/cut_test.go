@@ -33,8 +33,7 @@ func killed(t *testing.T, rotated bool) (fsys *dbtest.FS, recs []wal.Record) {
 		commit(t, l, 100)
 	}
 	fsys = fsys.Killed()
-	_, err := wal.Scan(ctx, dir, fsys, func(r wal.Record) error { recs = append(recs, copied(r)); return nil })
-	require.NoError(t, err)
+	must(wal.Scan(ctx, dir, fsys, func(r wal.Record) error { recs = append(recs, copied(r)); return nil }))(t)
 	return fsys, recs
 }
 
@@ -43,11 +42,9 @@ func killed(t *testing.T, rotated bool) (fsys *dbtest.FS, recs []wal.Record) {
 func TestCutIsTold(t *testing.T) {
 	for _, rotated := range []bool{false, true} {
 		fsys, recs := killed(t, rotated)
-		names, err := fsys.ReadDir(dir)
-		require.NoError(t, err)
+		names := must(fsys.ReadDir(dir))(t)
 		name := filepath.Join(dir, names[len(names)-1])
-		whole, err := fsys.ReadFile(name)
-		require.NoError(t, err)
+		whole := must(fsys.ReadFile(name))(t)
 		places := []int64{0, 8, 63, 64, 79, header, int64(len(whole)) / 2, int64(len(whole)) - 1}
 		for _, r := range recs {
 			if r.Segment != name {
@@ -101,10 +98,9 @@ func TestCutIsTold(t *testing.T) {
 func TestCutEmptySegment(t *testing.T) {
 	fsys, recs := killed(t, true)
 	name := recs[len(recs)-1].Segment
-	whole, err := fsys.ReadFile(name)
-	require.NoError(t, err)
+	whole := must(fsys.ReadFile(name))(t)
 	fsys.WriteFile(name, whole[:header])
-	_, _, _, err = open(options(fsys))
+	_, _, _, err := open(options(fsys))
 	require.ErrorContains(t, err, "it was cut")
 	fsys.WriteFile(name, append(whole[:header:header], make([]byte, len(whole)-header)...))
 	mustOpen(t, options(fsys)) // the control: as a power cut behind the rotation leaves it
@@ -113,8 +109,7 @@ func TestCutEmptySegment(t *testing.T) {
 // TestCutOfZeros: a log that was closed has all its records, whoever took the zeros behind them.
 func TestCutOfZeros(t *testing.T) {
 	s := makeSample(t, 4<<10, true)
-	whole, err := s.fs.ReadFile(s.path)
-	require.NoError(t, err)
+	whole := must(s.fs.ReadFile(s.path))(t)
 	require.Greater(t, len(whole), len(s.data))
 	s.fs.WriteFile(s.path, whole[:len(s.data)])
 	l, rec, _ := mustOpen(t, options(s.fs))

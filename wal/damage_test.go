@@ -53,11 +53,9 @@ func makeSample(t testing.TB, size int, closed bool) sample {
 	if closed {
 		require.NoError(t, l.Close(wal.KindMark, []byte("end")))
 	}
-	_, err := wal.Scan(ctx, dir, s.fs, func(r wal.Record) error { s.recs = append(s.recs, copied(r)); return nil })
-	require.NoError(t, err)
+	must(wal.Scan(ctx, dir, s.fs, func(r wal.Record) error { s.recs = append(s.recs, copied(r)); return nil }))(t)
 	s.path = s.recs[0].Segment
-	s.data, err = s.fs.ReadFile(s.path)
-	require.NoError(t, err)
+	s.data = must(s.fs.ReadFile(s.path))(t)
 	last := s.recs[len(s.recs)-1]
 	s.data = slices.Clone(s.data[:(last.Offset+40+int64(len(last.Body))+7)&^7])
 	clear(s.data[64:header])
@@ -243,8 +241,7 @@ func several(t *testing.T) (*dbtest.FS, []string, []wal.Record) {
 	for range 14 {
 		commit(t, l, 500)
 	}
-	names, err := fsys.ReadDir(dir)
-	require.NoError(t, err)
+	names := must(fsys.ReadDir(dir))(t)
 	require.Len(t, names, 4)
 	_, _, recs := mustOpen(t, options(fsys.Clone()))
 	return fsys, names, recs
@@ -255,8 +252,7 @@ func TestFlipInEverySegment(t *testing.T) {
 	fsys, names, recs := several(t)
 	for i, name := range names {
 		file := path.Join(dir, name)
-		data, err := fsys.ReadFile(file)
-		require.NoError(t, err)
+		data := must(fsys.ReadFile(file))(t)
 		for off := 0; off < len(data); off += underRace {
 			c := fsys // read only: Scan changes nothing
 			b := append([]byte(nil), data...)
@@ -289,15 +285,11 @@ func TestFlipInEverySegment(t *testing.T) {
 func TestMisplaced(t *testing.T) {
 	fsys, names, recs := several(t)
 	read := func(f *dbtest.FS, i int) []byte {
-		b, err := f.ReadFile(path.Join(dir, names[i]))
-		require.NoError(t, err)
-		return b
+		return must(f.ReadFile(path.Join(dir, names[i])))(t)
 	}
 	patch := func(f *dbtest.FS, at, from wal.Record) { // frames here are all of one size, 544 bytes
-		b, err := f.ReadFile(at.Segment)
-		require.NoError(t, err)
-		src, err := f.ReadFile(from.Segment)
-		require.NoError(t, err)
+		b := must(f.ReadFile(at.Segment))(t)
+		src := must(f.ReadFile(from.Segment))(t)
 		b = append([]byte(nil), b...)
 		copy(b[at.Offset:], src[from.Offset:from.Offset+544])
 		f.WriteFile(at.Segment, b)
@@ -340,10 +332,8 @@ func TestMisplaced(t *testing.T) {
 			a, b := recs[0], recs[1]
 			c := f.Clone()
 			patch(f, a, b)
-			src, err := c.ReadFile(a.Segment)
-			require.NoError(t, err)
-			dst, err := f.ReadFile(b.Segment)
-			require.NoError(t, err)
+			src := must(c.ReadFile(a.Segment))(t)
+			dst := must(f.ReadFile(b.Segment))(t)
 			copy(dst[b.Offset:], src[a.Offset:a.Offset+544])
 			f.WriteFile(b.Segment, dst)
 		}, "missing, repeated or exchanged"},
@@ -394,13 +384,11 @@ func TestStaleFrames(t *testing.T) {
 	fsys.WriteFile(s.path, s.data[:s.recs[n].Offset])
 	_, rec, _ := mustOpen(t, options(fsys))
 	require.True(t, rec.Rewritten)
-	names, err := fsys.ReadDir(dir)
-	require.NoError(t, err)
+	names := must(fsys.ReadDir(dir))(t)
 	require.Len(t, names, 1)
 	require.NotEqual(t, path.Base(s.path), names[0])
 	file := path.Join(dir, names[0])
-	b, err := fsys.ReadFile(file)
-	require.NoError(t, err)
+	b := must(fsys.ReadFile(file))(t)
 	copy(b[s.recs[n].Offset:], s.data[s.recs[n].Offset:])
 	fsys.WriteFile(file, b)
 	_, rec, recs := mustOpen(t, options(fsys))
@@ -421,15 +409,12 @@ func TestLogInsideALog(t *testing.T) {
 	for range 5 {
 		commit(t, l, 100)
 	}
-	names, err := fsys.ReadDir(dir)
-	require.NoError(t, err)
+	names := must(fsys.ReadDir(dir))(t)
 	file := path.Join(dir, names[0])
-	raw, err := fsys.ReadFile(file)
-	require.NoError(t, err)
+	raw := must(fsys.ReadFile(file))(t)
 	put(t, l, wal.KindCommit, raw[:l.Size()])
 	require.NoError(t, l.Write())
-	raw, err = fsys.ReadFile(file)
-	require.NoError(t, err)
+	raw = must(fsys.ReadFile(file))(t)
 	raw[l.Size()-3] ^= 1
 	fsys.WriteFile(file, raw)
 	_, rec, recs := mustOpen(t, options(fsys))
@@ -453,3 +438,6 @@ func TestNewerFormat(t *testing.T) {
 	require.False(t, errors.As(err, &ce))
 	require.Empty(t, s.fs.Trace())
 }
+
+// must returns a check that fails the test unless err is nil, and returns v: v := must(s.Get(ctx, id))(t).
+func must[T any](v T, err error) func(require.TestingT) T { return dbtest.Must(v, err) }

@@ -67,8 +67,7 @@ func TestFrameRoundTrip(t *testing.T) {
 		bodies := rapid.SliceOfN(rapid.SliceOfN(rapid.Byte(), 0, 300), 1, 20).Draw(t, "bodies")
 		for _, b := range bodies {
 			cut := rapid.IntRange(0, len(b)).Draw(t, "cut")
-			seq, err := l.Enqueue(wal.KindAudit, false, b[:cut], b[cut:])
-			require.NoError(t, err)
+			seq := must(l.Enqueue(wal.KindAudit, false, b[:cut], b[cut:]))(t)
 			if rapid.Bool().Draw(t, "sync") {
 				require.NoError(t, l.Sync(ctx, seq, nil))
 			}

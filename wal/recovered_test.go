@@ -114,8 +114,7 @@ func TestScanIntactShortened(t *testing.T) {
 	at := map[uint64]wal.Record{}
 	_, _, err := wal.ScanIntact(ctx, dir, fs, func(r wal.Record) error { at[r.Seq] = r; return nil })
 	require.NoError(t, err)
-	whole, err := fs.ReadFile(at[6].Segment)
-	require.NoError(t, err)
+	whole := must(fs.ReadFile(at[6].Segment))(t)
 	for _, cut := range []struct {
 		at   int64
 		from uint64
@@ -185,8 +184,7 @@ func TestScanIntactRotation(t *testing.T) {
 			for _, h := range holes {
 				require.True(t, h.Torn, "operation %d, %d %% kept: %v", n, keep, h.Err)
 			}
-			names, err := fs.ReadDir(dir)
-			require.NoError(t, err)
+			names := must(fs.ReadDir(dir))(t)
 			if len(names) > 1 && filepath.Ext(names[1]) == ".wal" {
 				unsealed++
 			}
@@ -208,23 +206,20 @@ func TestScanIntactUnsealed(t *testing.T) {
 		fs := dbtest.NewFS()
 		l, _, _ := mustOpen(t, options(fs))
 		commit(t, l, 100)
-		names, err := fs.ReadDir(dir)
-		require.NoError(t, err)
-		first, err := fs.ReadFile(filepath.Join(dir, names[0]))
-		require.NoError(t, err)
+		names := must(fs.ReadDir(dir))(t)
+		first := must(fs.ReadFile(filepath.Join(dir, names[0])))(t)
 		require.NoError(t, l.Rotate())
 		if last == "a record" {
 			commit(t, l, 100)
 		}
 		require.NoError(t, l.Abandon())
 		fs.WriteFile(filepath.Join(dir, names[0]), first) // without its seal
-		names, err = fs.ReadDir(dir)
-		require.NoError(t, err)
+		names = must(fs.ReadDir(dir))(t)
 		require.Len(t, names, 2)
 		if last != "a record" {
 			fs.WriteFile(filepath.Join(dir, names[1]), []byte("nothing of a header"))
 		}
-		_, err = wal.Scan(ctx, dir, fs, nil)
+		_, err := wal.Scan(ctx, dir, fs, nil)
 		require.Error(t, err)
 		_, holes, err := wal.ScanIntact(ctx, dir, fs, nopRecord)
 		require.NoError(t, err)
@@ -238,16 +233,14 @@ func TestScanIntactStrangeNames(t *testing.T) {
 	fs := dbtest.NewFS()
 	l, _, _ := mustOpen(t, options(fs))
 	commit(t, l, 100)
-	names, err := fs.ReadDir(dir)
-	require.NoError(t, err)
-	first, err := fs.ReadFile(filepath.Join(dir, names[0]))
-	require.NoError(t, err)
+	names := must(fs.ReadDir(dir))(t)
+	first := must(fs.ReadFile(filepath.Join(dir, names[0])))(t)
 	strange := []string{"00000000000000000000-00000001.wal", "copy of " + names[0], "x.wal"}
 	for _, name := range strange {
 		fs.WriteFile(filepath.Join(dir, name), first)
 	}
 	fs.WriteFile(filepath.Join(dir, names[0]+".bak"), first) // no name of ours
-	_, err = wal.Scan(ctx, dir, fs, nil)
+	_, err := wal.Scan(ctx, dir, fs, nil)
 	var damage *codec.CorruptError
 	require.ErrorAs(t, err, &damage, "who opens it is told, too")
 	n := 0
@@ -278,15 +271,12 @@ func TestSparseSegment(t *testing.T) {
 	require.NoError(t, err)
 	seq := commit(t, l, 100)
 	require.NoError(t, l.Abandon())
-	names, err := filepath.Glob(filepath.Join(dir, "*.wal"))
-	require.NoError(t, err)
+	names := must(filepath.Glob(filepath.Join(dir, "*.wal")))(t)
 	require.NoError(t, os.Truncate(names[0], 1<<40))
 	bound := time.AfterFunc(time.Minute, func() { panic("the hole is read as if it were data") })
 	defer bound.Stop()
-	f, err := os.OpenFile(names[0], os.O_WRONLY, 0)
-	require.NoError(t, err)
-	_, err = f.WriteAt([]byte("torn"), header+40+104)
-	require.NoError(t, err)
+	f := must(os.OpenFile(names[0], os.O_WRONLY, 0))(t)
+	must(f.WriteAt([]byte("torn"), header+40+104))(t)
 	require.NoError(t, f.Close())
 	n := 0
 	_, holes, err := wal.ScanIntact(ctx, dir, nil, func(wal.Record) error { n++; return nil })
@@ -294,8 +284,7 @@ func TestSparseSegment(t *testing.T) {
 	require.Len(t, holes, 1)
 	require.True(t, holes[0].Torn)
 	require.Equal(t, int(seq), n)
-	rec, err := wal.Scan(ctx, dir, nil, nil)
-	require.NoError(t, err)
+	rec := must(wal.Scan(ctx, dir, nil, nil))(t)
 	require.Equal(t, seq, rec.Last)
 	l, rec, err = wal.Open(ctx, dir, wal.Options{}, nil)
 	require.NoError(t, err)

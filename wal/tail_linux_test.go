@@ -25,8 +25,7 @@ func TestWindow(t *testing.T) {
 	for i := range 3000 {
 		body := fmt.Sprintf("leaf %d %s", i, strings.Repeat("x", i%200))
 		want = append(want, body)
-		seq, err := l.Enqueue(wal.KindAudit, false, []byte(body))
-		require.NoError(t, err)
+		seq := must(l.Enqueue(wal.KindAudit, false, []byte(body)))(t)
 		require.NoError(t, l.Write())
 		require.True(t, l.Window() || i%500 == 0, "record %d", i)
 		if i%500 == 499 {
@@ -39,11 +38,10 @@ func TestWindow(t *testing.T) {
 }
 
 func scanned(t *testing.T, dir string) (bodies []string) {
-	_, err := wal.Scan(ctx, dir, nil, func(r wal.Record) error {
+	must(wal.Scan(ctx, dir, nil, func(r wal.Record) error {
 		bodies = append(bodies, string(r.Body))
 		return nil
-	})
-	require.NoError(t, err)
+	}))(t)
 	return bodies
 }
 
@@ -54,17 +52,14 @@ func TestWindowFaults(t *testing.T) {
 	l, _, err := wal.Open(ctx, dir, wal.Options{}, nil)
 	require.NoError(t, err)
 	write := func(body string) {
-		_, err := l.Enqueue(wal.KindAudit, false, []byte(body))
-		require.NoError(t, err)
+		must(l.Enqueue(wal.KindAudit, false, []byte(body)))(t)
 		require.NoError(t, l.Write())
 	}
 	write("before")
 	require.True(t, l.Window())
-	segs, err := filepath.Glob(filepath.Join(dir, "*.wal"))
-	require.NoError(t, err)
+	segs := must(filepath.Glob(filepath.Join(dir, "*.wal")))(t)
 	require.Len(t, segs, 1)
-	was, err := os.Stat(segs[0])
-	require.NoError(t, err)
+	was := must(os.Stat(segs[0]))(t)
 	require.NoError(t, os.Truncate(segs[0], l.Size()))
 	big := strings.Repeat("a page and more ", 1000)
 	write(big)
@@ -94,11 +89,9 @@ func TestCopyOrFault(t *testing.T) {
 
 // hole returns memory over the missing bytes of a file.
 func hole(t *testing.T, dir string) []byte {
-	f, err := os.Create(filepath.Join(dir, "short"))
-	require.NoError(t, err)
+	f := must(os.Create(filepath.Join(dir, "short")))(t)
 	defer f.Close()
-	mem, err := unix.Mmap(int(f.Fd()), 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	require.NoError(t, err)
+	mem := must(unix.Mmap(int(f.Fd()), 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED))(t)
 	t.Cleanup(func() { unix.Munmap(mem) })
 	return mem
 }
@@ -110,8 +103,7 @@ func TestWindowKilled(t *testing.T) {
 		l, _, err := wal.Open(ctx, dir, wal.Options{}, nil)
 		require.NoError(t, err)
 		for {
-			seq, err := l.Enqueue(wal.KindAudit, false, []byte(strings.Repeat("leaf ", 50)))
-			require.NoError(t, err)
+			seq := must(l.Enqueue(wal.KindAudit, false, []byte(strings.Repeat("leaf ", 50))))(t)
 			if os.Getenv("WAL_CONTROL") == "" {
 				require.NoError(t, l.Write())
 			}
@@ -132,8 +124,7 @@ func TestWindowKilled(t *testing.T) {
 func killedAfter(t *testing.T, dir, control string, records uint64) (said uint64) {
 	cmd := exec.Command(os.Args[0], "-test.run=^TestWindowKilled$")
 	cmd.Env = append(os.Environ(), "WAL_KILL="+dir, "WAL_CONTROL="+control)
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
+	out := must(cmd.StdoutPipe())(t)
 	require.NoError(t, cmd.Start())
 	lines := bufio.NewScanner(out)
 	for lines.Scan() {

@@ -76,9 +76,7 @@ func body(seq uint64, size int) []byte {
 
 func put(t testing.TB, l *wal.Log, kind wal.Kind, b ...[]byte) uint64 {
 	t.Helper()
-	seq, err := l.Enqueue(kind, false, b...)
-	require.NoError(t, err)
-	return seq
+	return must(l.Enqueue(kind, false, b...))(t)
 }
 
 func commit(t testing.TB, l *wal.Log, size int) uint64 {
@@ -188,8 +186,7 @@ func TestRotateAndDrop(t *testing.T) {
 	for range 40 {
 		commit(t, l, 500)
 	}
-	names, err := fsys.ReadDir(dir)
-	require.NoError(t, err)
+	names := must(fsys.ReadDir(dir))(t)
 	require.Len(t, names, 6, "eight records a segment")
 	require.Equal(t, "00000000000000000001-00000001.wal", names[0])
 	size := l.Size()
@@ -199,8 +196,7 @@ func TestRotateAndDrop(t *testing.T) {
 		gone   int
 		first  uint64
 	}{{0, 0, 1}, {8, 0, 1}, {9, 1, 9}, {30, 2, 25}, {99, 2, 41}} {
-		n, err := l.DropBefore(c.before)
-		require.NoError(t, err)
+		n := must(l.DropBefore(c.before))(t)
 		require.Equal(t, c.gone, n, "before %d", c.before)
 		require.Equal(t, c.first, l.First())
 	}
@@ -475,29 +471,26 @@ func TestScanBesideAWriter(t *testing.T) {
 	})
 	for scans := 0; scans < 200 || l.Durable() < 2000; scans++ {
 		durable, next := l.Durable(), uint64(0)
-		rec, err := wal.Scan(ctx, dir, fsys, func(r wal.Record) error {
+		rec := must(wal.Scan(ctx, dir, fsys, func(r wal.Record) error {
 			if next != 0 && r.Seq != next {
 				return fmt.Errorf("expected record %d, got %d", next, r.Seq)
 			}
 			next = r.Seq + 1
 			require.Equal(t, body(r.Seq, len(r.Body)), r.Body)
 			return nil
-		})
-		require.NoError(t, err)
+		}))(t)
 		require.GreaterOrEqual(t, rec.Last, durable)
 	}
 	close(stop)
 	wg.Wait()
 	require.NoError(t, l.Close(wal.KindMark, nil))
-	rec, err := wal.Scan(ctx, dir, fsys, nil)
-	require.NoError(t, err)
+	rec := must(wal.Scan(ctx, dir, fsys, nil))(t)
 	require.True(t, rec.Clean)
 	require.Equal(t, l.First(), rec.First)
 }
 
 func TestScanOfNothing(t *testing.T) {
-	rec, err := wal.Scan(ctx, dir, dbtest.NewFS(), nil)
-	require.NoError(t, err)
+	rec := must(wal.Scan(ctx, dir, dbtest.NewFS(), nil))(t)
 	require.True(t, rec.Fresh)
 }
 
@@ -523,18 +516,14 @@ func TestOnTheOperatingSystem(t *testing.T) {
 	for range 30 {
 		commit(t, l, 1000)
 	}
-	st, err := os.Stat(root)
-	require.NoError(t, err)
+	st := must(os.Stat(root))(t)
 	require.True(t, !system.Modes || st.Mode().Perm() == 0o700, st.Mode())
-	names, err := wal.OS().ReadDir(root)
-	require.NoError(t, err)
+	names := must(wal.OS().ReadDir(root))(t)
 	for _, n := range names {
-		st, err := os.Stat(filepath.Join(root, n))
-		require.NoError(t, err)
+		st := must(os.Stat(filepath.Join(root, n)))(t)
 		require.True(t, !system.Modes || st.Mode().Perm() == 0o600, st.Mode())
 	}
-	_, err = l.DropBefore(20)
-	require.NoError(t, err)
+	must(l.DropBefore(20))(t)
 	require.NoError(t, os.WriteFile(filepath.Join(root, names[len(names)-1]+".tmp"), []byte("left by a crash"), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(root, "note.txt"), []byte("not ours"), 0o600))
 
@@ -543,11 +532,9 @@ func TestOnTheOperatingSystem(t *testing.T) {
 	require.True(t, rec.Rewritten)
 	require.EqualValues(t, 30, rec.Last)
 	require.NoError(t, k.Close(wal.KindMark, nil))
-	rec, err = wal.Scan(ctx, root, nil, none)
-	require.NoError(t, err)
+	rec = must(wal.Scan(ctx, root, nil, none))(t)
 	require.True(t, rec.Clean)
-	left, err := wal.OS().ReadDir(root)
-	require.NoError(t, err)
+	left := must(wal.OS().ReadDir(root))(t)
 	require.Len(t, left, rec.Segments+1)
 
 	tail := filepath.Join(root, left[len(left)-2])

@@ -27,12 +27,10 @@ var ctx = context.Background()
 // files are the archive's files by name.
 func files(t testing.TB, f *dbtest.FS) map[string][]byte {
 	t.Helper()
-	names, err := f.ReadDir(testDir)
-	require.NoError(t, err)
+	names := must(f.ReadDir(testDir))(t)
 	out := map[string][]byte{}
 	for _, name := range names {
-		out[name], err = f.ReadFile(filepath.Join(testDir, name))
-		require.NoError(t, err)
+		out[name] = must(f.ReadFile(filepath.Join(testDir, name)))(t)
 	}
 	return out
 }
@@ -44,24 +42,21 @@ func TestReopen(t *testing.T) {
 	require.Equal(t, "db1", l.DB())
 	fill(t, l, 75) // a tail in memory only
 	for i := range uint64(75) {
-		r, err := l.Leaf(i)
-		require.NoError(t, err)
+		r := must(l.Leaf(i))(t)
 		want := sampleRecord(i)
 		want.Index = i
 		require.Equal(t, want, r)
 	}
 	for n := range uint64(76) {
-		root, err := l.Root(n)
-		require.NoError(t, err)
+		root := must(l.Root(n))(t)
 		require.Equal(t, sampleRoot(t, n), root)
 	}
-	got, err := l.Head(60, 0)
-	require.NoError(t, err)
+	got := must(l.Head(60, 0))(t)
 	require.Equal(t, head, got)
 	for _, err := range []error{l.Add(77, sampleBody(t, 77)), l.Add(1<<60, sampleBody(t, 77))} {
 		require.ErrorIs(t, err, ErrGap)
 	}
-	_, err = l.Leaf(75)
+	_, err := l.Leaf(75)
 	require.ErrorIs(t, err, manifest.ErrNoLeaf)
 	_, err = l.Root(76)
 	require.ErrorIs(t, err, manifest.ErrNoLeaf)
@@ -105,8 +100,7 @@ func TestAddOverlap(t *testing.T) {
 	require.Nil(t, l.ahead, "nothing is kept when all is compared")
 
 	b := files(t, f)[segmentName(0, 0)]
-	r, err := parseRow(files(t, f)[indexName][rowOffset(5):rowOffset(6)], 5)
-	require.NoError(t, err)
+	r := must(parseRow(files(t, f)[indexName][rowOffset(5):rowOffset(6)], 5))(t)
 	b[r.off+frameSize+r.size/2] ^= 1
 	f.WriteFile(filepath.Join(testDir, segmentName(0, 0)), b)
 	require.NoError(t, l.Close())
@@ -153,8 +147,7 @@ func checkPrefix(t *testing.T, l *Log, low, high uint64) {
 			require.Equal(t, sampleBody(t, i), b)
 		}
 	}
-	root, err := l.Root(n)
-	require.NoError(t, err)
+	root := must(l.Root(n))(t)
 	require.Equal(t, sampleRoot(t, n), root)
 }
 
@@ -468,10 +461,9 @@ func TestReadOnly(t *testing.T) {
 	require.Equal(t, Report{}, rep)
 	fill(t, l, 3)
 	require.ErrorIs(t, l.Archive(ctx, 3), errReadOnly)
-	_, err := l.Verify(ctx, nil, nil)
-	require.NoError(t, err)
+	must(l.Verify(ctx, nil, nil))(t)
 	require.Equal(t, before, f.Ops())
-	_, err = f.Stat(testDir)
+	_, err := f.Stat(testDir)
 	require.ErrorIs(t, err, fs.ErrNotExist)
 }
 
@@ -483,8 +475,7 @@ func TestArchiveCancelled(t *testing.T) {
 	note := make([]byte, writeChunk)
 	rand.NewChaCha8([32]byte{}).Read(note) // it has no dense form
 	big.Note = string(note)
-	b, err := Encode(big)
-	require.NoError(t, err)
+	b := must(Encode(big))(t)
 	require.NoError(t, l.Add(0, b))
 	fill(t, l, 3)
 	canceled, cancel := context.WithCancel(ctx)
@@ -492,8 +483,7 @@ func TestArchiveCancelled(t *testing.T) {
 	require.ErrorIs(t, l.Archive(canceled, 3), context.Canceled)
 	require.Zero(t, l.Archived())
 	require.NoError(t, l.Archive(ctx, 3))
-	_, err = l.Verify(ctx, nil, nil)
-	require.NoError(t, err)
+	must(l.Verify(ctx, nil, nil))(t)
 }
 
 // TestFullDiskAtEachWrite: wherever an archiving meets the end of the disk, the same log archives once there is room,
@@ -518,13 +508,11 @@ func TestFullDiskAtEachWrite(t *testing.T) {
 		require.NoError(t, other.Close())
 		f.Heal()
 		require.NoError(t, l.Archive(ctx, 60), "write %d", n)
-		_, err = l.Verify(ctx, nil, nil)
-		require.NoError(t, err)
+		must(l.Verify(ctx, nil, nil))(t)
 		require.NoError(t, l.Close())
 		l, rep = openLog(t, f.CrashClone(1, 0), Options{})
 		require.EqualValues(t, 60, rep.Archived)
-		_, err = l.Verify(ctx, nil, nil)
-		require.NoError(t, err)
+		must(l.Verify(ctx, nil, nil))(t)
 	}
 	require.Greater(t, met, 4)
 	f, _ := builtArchive(t, 14)
@@ -544,9 +532,8 @@ func TestFullDisk(t *testing.T) {
 	f.Limit(f.Used() + 200)
 	require.Error(t, l.Archive(ctx, 40))
 	require.ErrorIs(t, l.Archive(ctx, 40), syscall.ENOSPC, "it is tried again")
-	_, err := l.Leaf(39)
-	require.NoError(t, err)
-	_, err = l.Verify(ctx, nil, nil)
+	must(l.Leaf(39))(t)
+	_, err := l.Verify(ctx, nil, nil)
 	require.NoError(t, err, "what a failed archiving left is no damage")
 	require.NoError(t, l.Close())
 	l, rep := openLog(t, f, Options{})
@@ -555,8 +542,7 @@ func TestFullDisk(t *testing.T) {
 	f.Heal()
 	fill(t, l, 40)
 	require.NoError(t, l.Archive(ctx, 40))
-	_, err = l.Verify(ctx, nil, nil)
-	require.NoError(t, err)
+	must(l.Verify(ctx, nil, nil))(t)
 }
 
 // TestOnDisk: modes, and no link followed, on the real file system.
@@ -568,15 +554,12 @@ func TestOnDisk(t *testing.T) {
 	fill(t, l, 20)
 	require.NoError(t, l.Archive(ctx, 20))
 	require.NoError(t, l.Close())
-	st, err := os.Stat(dir)
-	require.NoError(t, err)
+	st := must(os.Stat(dir))(t)
 	require.Equal(t, fs.ModeDir|0o700, st.Mode())
-	entries, err := os.ReadDir(dir)
-	require.NoError(t, err)
+	entries := must(os.ReadDir(dir))(t)
 	require.Greater(t, len(entries), 4)
 	for _, e := range entries {
-		info, err := e.Info()
-		require.NoError(t, err)
+		info := must(e.Info())(t)
 		require.Equal(t, fs.FileMode(0o600), info.Mode(), e.Name())
 	}
 	l, rep, err := Open(ctx, dir, wal.OS(), Options{})
@@ -614,18 +597,15 @@ func TestGoldenArchive(t *testing.T) {
 func goldenArchive(t *testing.T, golden string) *dbtest.FS {
 	f := newFS(t)
 	require.NoError(t, f.MkdirAll(testDir, 0o700))
-	entries, err := os.ReadDir(golden)
-	require.NoError(t, err)
+	entries := must(os.ReadDir(golden))(t)
 	for _, e := range entries {
-		b, err := os.ReadFile(filepath.Join(golden, e.Name()))
-		require.NoError(t, err)
+		b := must(os.ReadFile(filepath.Join(golden, e.Name())))(t)
 		f.WriteFile(filepath.Join(testDir, e.Name()), b)
 	}
 	l, rep := openLog(t, f, Options{DB: "db1"})
 	require.Equal(t, Report{Archived: 14, Marked: 14}, rep)
 	checkPrefix(t, l, 14, 14)
-	_, err = l.Verify(ctx, nil, nil)
-	require.NoError(t, err)
+	must(l.Verify(ctx, nil, nil))(t)
 	return f
 }
 

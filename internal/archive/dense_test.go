@@ -38,8 +38,7 @@ func TestDenseLeaves(t *testing.T) {
 		var leaves []*manifest.Record
 		for i := range 4 {
 			leaf := turnLeaf(r, i, pages)
-			b, err := Encode(leaf)
-			require.NoError(t, err)
+			b := must(Encode(leaf))(t)
 			require.NoError(t, l.Add(uint64(i), b))
 			bodies, leaves = append(bodies, b), append(leaves, leaf)
 		}
@@ -47,33 +46,27 @@ func TestDenseLeaves(t *testing.T) {
 		plain := 0
 		for i, b := range bodies {
 			plain += len(b) + frameSize
-			got, err := l.Body(uint64(i))
-			require.NoError(t, err)
+			got := must(l.Body(uint64(i)))(t)
 			require.Equal(t, b, got)
 			for _, k := range []int{0, pages / 2, pages - 1} {
-				d, err := l.RowDigest(uint64(i), k)
-				require.NoError(t, err)
+				d := must(l.RowDigest(uint64(i), k))(t)
 				require.Equal(t, leaves[i].Rows[k], manifest.Digest(d[:]))
 			}
 			for k := range leaves[i].State {
-				d, err := l.StateEntry(uint64(i), k)
-				require.NoError(t, err)
+				d := must(l.StateEntry(uint64(i), k))(t)
 				require.Equal(t, leaves[i].State[k], manifest.Digest(d[:]))
 			}
 		}
-		_, err := l.Verify(ctx, nil, nil)
-		require.NoError(t, err)
+		must(l.Verify(ctx, nil, nil))(t)
 		seg := files(t, f)[segmentName(0, 0)]
 		require.NoError(t, l.Close())
 
 		index := files(t, f)[indexName]
-		first, err := parseRow(index[rowOffset(0):rowOffset(1)], 0)
-		require.NoError(t, err)
+		first := must(parseRow(index[rowOffset(0):rowOffset(1)], 0))(t)
 		dense := len(seg) - int(first.off) // without the header of the file
 		t.Logf("%d pages: %d bytes a leaf for %d", pages, dense/4, plain/4)
 		require.LessOrEqual(t, float64(dense), .75*float64(plain))
-		at, err := parseRow(index[rowOffset(2):rowOffset(3)], 2)
-		require.NoError(t, err)
+		at := must(parseRow(index[rowOffset(2):rowOffset(3)], 2))(t)
 		require.True(t, at.dense)
 		for _, off := range []int64{0, int64(at.size) / 3, int64(at.size) - 1} {
 			hit := slices.Clone(seg)
@@ -99,7 +92,6 @@ func TestDenseForged(t *testing.T) {
 	damaged := &codec.CorruptError{}
 	require.ErrorAs(t, err, &damaged)
 	require.ErrorIs(t, err, codec.ErrMalformed)
-	got, err := a.checkFrame("leaves", appendFrame(nil, 7, body), 7, row{size: uint32(len(body))})
-	require.NoError(t, err)
+	got := must(a.checkFrame("leaves", appendFrame(nil, 7, body), 7, row{size: uint32(len(body))}))(t)
 	require.Equal(t, body, got, "the control: as it is")
 }

@@ -46,20 +46,17 @@ func TestRowDigests(t *testing.T) {
 		}
 		require.Len(t, entries[i], states*StateSize)
 		for k := range states {
-			d, err := l.StateEntry(i, k)
-			require.NoError(t, err)
+			d := must(l.StateEntry(i, k))(t)
 			require.Equal(t, bytes.Repeat([]byte{byte(i), byte(k), 7}, StateSize/3), d[:])
 			require.Equal(t, d[:], entries[i][k*StateSize:(k+1)*StateSize])
 		}
 		_, err := l.StateEntry(i, states)
 		require.ErrorIs(t, err, manifest.ErrNoLeaf)
-		leaf, err := l.Leaf(i)
-		require.NoError(t, err)
+		leaf := must(l.Leaf(i))(t)
 		require.Len(t, leaf.Rows, want)
 		require.Len(t, leaf.State, states)
 		for k := range want {
-			d, err := l.RowDigest(i, k)
-			require.NoError(t, err)
+			d := must(l.RowDigest(i, k))(t)
 			require.Equal(t, []byte(leaf.Rows[k]), d[:])
 			with++
 		}

@@ -45,8 +45,7 @@ func sampleBody(t testing.TB, i uint64) []byte {
 	b, ok := sampleBodies.Load(i)
 	if !ok {
 		t.Helper()
-		body, err := Encode(sampleRecord(i))
-		require.NoError(t, err)
+		body := must(Encode(sampleRecord(i)))(t)
 		b, _ = sampleBodies.LoadOrStore(i, body)
 	}
 	return bytes.Clone(b.([]byte))
@@ -87,8 +86,7 @@ func builtArchive(t testing.TB, n uint64) (*dbtest.FS, manifest.Head) {
 		fill(t, l, upTo)
 		require.NoError(t, l.Archive(context.Background(), upTo))
 	}
-	head, err := l.Head(n, 0)
-	require.NoError(t, err)
+	head := must(l.Head(n, 0))(t)
 	require.NoError(t, l.Close())
 	return fs, head
 }
@@ -102,3 +100,6 @@ func sampleRoot(t testing.TB, n uint64) manifest.Hash {
 	}
 	return f.Root()
 }
+
+// must returns a check that fails the test unless err is nil, and returns v: v := must(s.Get(ctx, id))(t).
+func must[T any](v T, err error) func(require.TestingT) T { return dbtest.Must(v, err) }

@@ -53,13 +53,10 @@ func fullRecord() *manifest.Record {
 
 func TestCodecRoundTripFull(t *testing.T) {
 	want := fullRecord()
-	b, err := Encode(want)
-	require.NoError(t, err)
-	got, err := Decode(9, b)
-	require.NoError(t, err)
+	b := must(Encode(want))(t)
+	got := must(Decode(9, b))(t)
 	require.Equal(t, want, got)
-	js, err := json.Marshal(want)
-	require.NoError(t, err)
+	js := must(json.Marshal(want))(t)
 	back := &manifest.Record{}
 	require.NoError(t, json.Unmarshal(js, back))
 	require.Equal(t, want, back, "a leaf goes through JSON unchanged")
@@ -70,8 +67,7 @@ func TestCodecRoundTripFull(t *testing.T) {
 func TestCodecGolden(t *testing.T) {
 	for name, r := range map[string]*manifest.Record{"full": fullRecord(), "get": {Type: manifest.TypeGet, Trace: testTrace(1), Time: 5, Pages: []manifest.Page{{Num: 1, Version: 1, Tokens: 3}}},
 		"vector": {Type: manifest.TypeAssemble, Trace: testTrace(2), Time: 6, Embedder: "nomic-embed-text", Pages: []manifest.Page{{Num: 1, Version: 1, Tokens: 3, Vector: 50000}, {Num: 2, Form: manifest.FormRange, Ranges: [][2]uint32{{0, 5}}, Vector: 7}}}} {
-		b, err := Encode(r)
-		require.NoError(t, err)
+		b := must(Encode(r))(t)
 		file := "testdata/leaf-" + name + ".hex"
 		text := ""
 		for i := 0; i < len(b); i += 32 {
@@ -81,8 +77,7 @@ func TestCodecGolden(t *testing.T) {
 			require.NoError(t, os.MkdirAll("testdata", 0o755))
 			require.NoError(t, os.WriteFile(file, []byte(text), 0o644))
 		}
-		want, err := os.ReadFile(file)
-		require.NoError(t, err)
+		want := must(os.ReadFile(file))(t)
 		require.Equal(t, string(want), text)
 	}
 }
@@ -170,21 +165,17 @@ func drawRecord() *rapid.Generator[*manifest.Record] {
 func TestCodecRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := drawRecord().Draw(t, "record")
-		b, err := Encode(want)
-		require.NoError(t, err)
-		again, err := Encode(want)
-		require.NoError(t, err)
+		b := must(Encode(want))(t)
+		again := must(Encode(want))(t)
 		require.Equal(t, b, again, "same record, same bytes")
-		got, err := Decode(0, b)
-		require.NoError(t, err)
+		got := must(Decode(0, b))(t)
 		require.Equal(t, want, got)
 	})
 }
 
 // TestCodecDeterminism: the bytes do not depend on the schedule.
 func TestCodecDeterminism(t *testing.T) {
-	want, err := Encode(fullRecord())
-	require.NoError(t, err)
+	want := must(Encode(fullRecord()))(t)
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	for _, procs := range []int{1, 2, 8} {
 		runtime.GOMAXPROCS(procs)
@@ -202,10 +193,8 @@ func TestCodecDeterminism(t *testing.T) {
 func TestRowOfRecord(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := drawRecord().Draw(t, "record")
-		body, err := Encode(r)
-		require.NoError(t, err)
-		want, err := rowOf(body)
-		require.NoError(t, err)
+		body := must(Encode(r))(t)
+		want := must(rowOf(body))(t)
 		require.Equal(t, want, rowOfRecord(r, len(body)))
 	})
 }
@@ -238,8 +227,7 @@ func assemblyOf50(lexical bool) *manifest.Record {
 
 func TestLeafStaysSmall(t *testing.T) {
 	size := func(r *manifest.Record) int {
-		b, err := Encode(r)
-		require.NoError(t, err)
+		b := must(Encode(r))(t)
 		return len(b)
 	}
 	get := size(&manifest.Record{Type: manifest.TypeGet, Trace: testTrace(1), Time: 1_790_000_000_000_000, Scope: "acme/support/agent-7", Actor: "agent-7", LSN: 1_200_000, Pages: []manifest.Page{{Num: 900_000, Version: 3, Tokens: 480}}})
@@ -288,12 +276,10 @@ func leafOf(fields ...any) []byte {
 // TestDecodeAcceptsGrowth: fields of a leaf and of a page row that a later program adds are
 // skipped; a later leaf version is told apart from damage.
 func TestDecodeAcceptsGrowth(t *testing.T) {
-	r, err := Decode(3, leafOf(1, "\x02", 39, "more", 99, "still more"))
-	require.NoError(t, err)
+	r := must(Decode(3, leafOf(1, "\x02", 39, "more", 99, "still more")))(t)
 	require.Equal(t, &manifest.Record{Index: 3, Type: manifest.TypeSearch}, r)
 
-	r, err = Decode(0, leafOf(1, "\x4d"))
-	require.NoError(t, err)
+	r = must(Decode(0, leafOf(1, "\x4d")))(t)
 	require.False(t, r.Type.Known())
 	require.Equal(t, "type-77", r.Type.String())
 
@@ -303,7 +289,7 @@ func TestDecodeAcceptsGrowth(t *testing.T) {
 	pages := w.readPages(&codec.Decoder{B: append([]byte{byte(len(row))}, row...)})
 	require.Equal(t, []manifest.Page{want}, pages)
 
-	_, err = Decode(0, append([]byte{2}, leafOf(1, "\x01")[1:]...))
+	_, err := Decode(0, append([]byte{2}, leafOf(1, "\x01")[1:]...))
 	require.ErrorIs(t, err, codec.ErrNewerFormat)
 	damaged := &codec.CorruptError{}
 	require.NotErrorAs(t, err, &damaged)
@@ -393,8 +379,7 @@ func FuzzDecode(f *testing.F) {
 	for i := range uint64(4) {
 		f.Add(sampleBody(f, i))
 	}
-	full, err := Encode(fullRecord())
-	require.NoError(f, err)
+	full := must(Encode(fullRecord()))(f)
 	f.Add(full)
 	f.Add(leafOf(1, "\x06", 48, "\xff\xff\x03"))
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -402,8 +387,7 @@ func FuzzDecode(f *testing.F) {
 		if err != nil {
 			return
 		}
-		_, err = json.Marshal(r)
-		require.NoError(t, err)
+		must(json.Marshal(r))(t)
 		if !r.Type.Known() {
 			return
 		}
@@ -411,8 +395,7 @@ func FuzzDecode(f *testing.F) {
 		if err != nil {
 			return // the bytes say what Encode would refuse, such as an empty range
 		}
-		back, err := Decode(1, again)
-		require.NoError(t, err)
+		back := must(Decode(1, again))(t)
 		require.Equal(t, r, back)
 	})
 }

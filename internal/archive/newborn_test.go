@@ -19,8 +19,7 @@ func TestReaderOfANewbornArchive(t *testing.T) {
 		l, _, err := Open(ctx, dir, nil, Options{DB: "d"})
 		require.NoError(t, err)
 		for i := range leaves {
-			body, err := Encode(&manifest.Record{Type: manifest.TypeGet, Trace: "t"})
-			require.NoError(t, err)
+			body := must(Encode(&manifest.Record{Type: manifest.TypeGet, Trace: "t"}))(t)
 			require.NoError(t, l.Add(i, body))
 		}
 		require.NoError(t, l.Archive(ctx, leaves))

@@ -19,10 +19,8 @@ import (
 // planned appends the prune leaf for some leaves, as the owner of the log does, and archives nothing.
 func planned(t testing.TB, l *Log, leaves ...uint64) *manifest.Record {
 	t.Helper()
-	p, err := l.PlanPrune(context.Background(), manifest.Record{Trace: testTrace(9000 + l.Size()), Time: 1_790_000_000_000_000, By: "desk", Action: ActionErase}, SpansOf(leaves))
-	require.NoError(t, err)
-	leaf, err := NewLeaf(p)
-	require.NoError(t, err)
+	p := must(l.PlanPrune(context.Background(), manifest.Record{Trace: testTrace(9000 + l.Size()), Time: 1_790_000_000_000_000, By: "desk", Action: ActionErase}, SpansOf(leaves)))(t)
+	leaf := must(NewLeaf(p))(t)
 	p.Index = l.Size()
 	require.NoError(t, l.AddNew(p.Index, leaf))
 	return p
@@ -83,16 +81,14 @@ func TestPrune(t *testing.T) {
 		_, err := l.Body(5)
 		require.ErrorIs(t, err, manifest.ErrPruned)
 		require.ErrorContains(t, err, "leaf 5 was erased at ")
-		r, err := l.Leaf(5)
-		require.NoError(t, err)
+		r := must(l.Leaf(5))(t)
 		require.Equal(t, "desk", r.Pruned.By)
 		require.Equal(t, p.Index, r.Pruned.Leaf)
 		want := StubOf(sampleRecord(5))
 		want.Index, want.Pruned = 5, r.Pruned
 		require.Equal(t, want, r)
 		require.Empty(t, r.Scope+r.Actor+r.Writes[0].Ref)
-		found, err := l.ByTrace(ctx, testTrace(5))
-		require.NoError(t, err)
+		found := must(l.ByTrace(ctx, testTrace(5)))(t)
 		require.Len(t, found, 1)
 		n := 0
 		require.NoError(t, l.Each(ctx, 0, 60, true, func(r *manifest.Record) error {
@@ -104,11 +100,9 @@ func TestPrune(t *testing.T) {
 			return nil
 		}))
 		require.Equal(t, 4, n)
-		proof, err := l.ProveInclusion(5, 60)
-		require.NoError(t, err)
+		proof := must(l.ProveInclusion(5, 60))(t)
 		require.NoError(t, proof.Verify(sampleBody(t, 5), head), "who kept the body can still prove it")
-		names, err := l.Names(ctx)
-		require.NoError(t, err)
+		names := must(l.Names(ctx))(t)
 		require.Empty(t, names[5])
 		require.Equal(t, "acme:page-8@1", names[8])
 	}
@@ -171,15 +165,13 @@ func TestPruneCrash(t *testing.T) {
 			left := f.CrashClone(seed, int(seed)*25)
 			l, _, err := Open(ctx, testDir, left, Options{DB: "db1", SegmentSize: 1500})
 			require.NoError(t, err, "crash at %d of %d, seed %d", n, ops, seed)
-			r, err := l.Leaf(5)
-			require.NoError(t, err)
+			r := must(l.Leaf(5))(t)
 			seen[r.Pruned != nil]++
 			p := planned(t, l, 5, 6, 7, 30)
 			if r.Pruned == nil {
 				require.EqualValues(t, 4, p.Size)
 				require.NoError(t, l.Prune(ctx, p))
-				_, err = l.Verify(ctx, &head, nil)
-				require.NoError(t, err)
+				must(l.Verify(ctx, &head, nil))(t)
 			} else {
 				require.Zero(t, p.Size)
 			}
@@ -202,12 +194,10 @@ func TestPruneFails(t *testing.T) {
 		f.Inject(dbtest.Fault{Op: op, N: 1})
 		require.Error(t, l.Prune(ctx, p), op)
 		f.Heal()
-		r, err := l.Leaf(5)
-		require.NoError(t, err)
+		r := must(l.Leaf(5))(t)
 		require.Nil(t, r.Pruned)
 		require.NoError(t, l.Prune(ctx, p), op)
-		_, err = l.Verify(ctx, &head, nil)
-		require.NoError(t, err)
+		must(l.Verify(ctx, &head, nil))(t)
 		require.Zero(t, held(t, f, "page-5@1"))
 	}
 	f, _ := builtArchive(t, 20)
@@ -241,8 +231,7 @@ func TestForgedStub(t *testing.T) {
 		require.Equal(t, first, got.First, name)
 	}
 	forge := func(l *Log, leaves ...uint64) { // a prune whose leaf is not in the log
-		p, err := l.PlanPrune(ctx, manifest.Record{Trace: testTrace(1), Time: 1, By: "nobody", Action: ActionPrune}, SpansOf(leaves))
-		require.NoError(t, err)
+		p := must(l.PlanPrune(ctx, manifest.Record{Trace: testTrace(1), Time: 1, By: "nobody", Action: ActionPrune}, SpansOf(leaves)))(t)
 		require.NoError(t, l.Prune(ctx, p))
 	}
 	damaged("control", func(l *Log, p *manifest.Record) { require.NoError(t, l.Prune(ctx, p)) }, "", 0)
@@ -250,32 +239,24 @@ func TestForgedStub(t *testing.T) {
 	damaged("one more", func(l *Log, p *manifest.Record) {
 		require.NoError(t, l.Prune(ctx, p))
 		q := *p // the same trace, one leaf more
-		made, err := l.PlanPrune(ctx, manifest.Record{Trace: p.Trace, Time: 1, By: "desk", Action: ActionErase}, []manifest.Span{{9, 10}})
-		require.NoError(t, err)
+		made := must(l.PlanPrune(ctx, manifest.Record{Trace: p.Trace, Time: 1, By: "desk", Action: ActionErase}, []manifest.Span{{9, 10}}))(t)
 		q.Covers, q.Size, q.Root = made.Covers, made.Size, made.Root
 		require.NoError(t, l.Prune(ctx, &q))
 	}, "no prune leaf vouches", 9)
 	damaged("edited", func(l *Log, p *manifest.Record) {
 		require.NoError(t, l.Prune(ctx, p))
-		v, err := l.view()
-		require.NoError(t, err)
-		r, err := v.row(30)
-		require.NoError(t, err)
-		s, err := v.segment(30)
-		require.NoError(t, err)
+		v := must(l.view())(t)
+		r := must(v.row(30))(t)
+		s := must(v.segment(30))(t)
 		frame := make([]byte, frameSize+int(r.size))
-		_, err = s.file.ReadAt(frame, int64(r.off))
-		require.NoError(t, err)
+		must(s.file.ReadAt(frame, int64(r.off)))(t)
 		body := frame[frameSize:]
-		rec, err := Decode(30, body[stubHead:])
-		require.NoError(t, err)
+		rec := must(Decode(30, body[stubHead:]))(t)
 		rec.Time++
-		edited, err := Encode(rec)
-		require.NoError(t, err)
+		edited := must(Encode(rec))(t)
 		copy(body[stubHead:], edited)
-		_, err = s.file.WriteAt(appendFrame(nil, 30, body), int64(r.off))
-		require.NoError(t, err)
-		_, err = l.Leaf(30)
+		must(s.file.WriteAt(appendFrame(nil, 30, body), int64(r.off)))(t)
+		_, err := l.Leaf(30)
 		require.NoError(t, err, "its checksum is right")
 	}, "not those that its leaf vouches for", 5)
 }
@@ -285,8 +266,7 @@ func TestPrunedMark(t *testing.T) {
 	for _, gen := range []uint32{0, 1, 70000} {
 		s := stamp{db: "db1", size: 7, gen: gen}
 		b := s.encode(&archive{})
-		got, err := new(archive).parseStamp(b)
-		require.NoError(t, err)
+		got := must(new(archive).parseStamp(b))(t)
 		require.Equal(t, s, got)
 		for n := range b {
 			_, err := new(archive).parseStamp(b[:n])
@@ -317,10 +297,8 @@ func le64(v uint64) []byte {
 // TestCoversCodec: a prune leaf says what it covers; what no program writes is refused.
 func TestCoversCodec(t *testing.T) {
 	r := &manifest.Record{Type: manifest.TypePrune, Trace: testTrace(1), Covers: []manifest.Span{{0, 3}, {5, 6}, {1 << 40, 1<<40 + 9}}, Size: 13}
-	b, err := Encode(r)
-	require.NoError(t, err)
-	got, err := Decode(0, b)
-	require.NoError(t, err)
+	b := must(Encode(r))(t)
+	got := must(Decode(0, b))(t)
 	require.Equal(t, r, got)
 	for _, bad := range [][]manifest.Span{{{3, 3}}, {{5, 6}, {1, 2}}, {{0, MaxCovers + 1}}} {
 		_, err := Encode(&manifest.Record{Type: manifest.TypePrune, Covers: bad})

@@ -50,13 +50,12 @@ func TestEach(t *testing.T) {
 func TestEachDamaged(t *testing.T) {
 	f, _ := builtArchive(t, 40)
 	name := filepath.Join(testDir, indexName)
-	b, err := f.ReadFile(name)
-	require.NoError(t, err)
+	b := must(f.ReadFile(name))(t)
 	b[rowOffset(17)+20] ^= 1
 	f.WriteFile(name, b)
 	l, _ := openLog(t, f, Options{})
 	n := uint64(0)
-	err = l.Each(ctx, 0, 40, false, func(r *manifest.Record) error { n++; return nil })
+	err := l.Each(ctx, 0, 40, false, func(r *manifest.Record) error { n++; return nil })
 	damaged := &codec.CorruptError{}
 	require.ErrorAs(t, err, &damaged)
 	require.Equal(t, codec.UnitLeaf, damaged.Unit)
@@ -71,8 +70,7 @@ func TestByTrace(t *testing.T) {
 	l, _ := openLog(t, f, Options{})
 	fill(t, l, 100)
 	for i := range uint64(100) {
-		got, err := l.ByTrace(ctx, testTrace(i))
-		require.NoError(t, err)
+		got := must(l.ByTrace(ctx, testTrace(i)))(t)
 		want := []uint64{i}
 		if i%3 == 1 && i < 99 { // its commit follows it
 			want = append(want, i+1)
@@ -96,8 +94,7 @@ func TestByTraceCollision(t *testing.T) {
 	for k := range l.now.tail {
 		l.now.tail[k].row.trace = HashTrace(testTrace(2))
 	}
-	got, err := l.ByTrace(ctx, testTrace(2))
-	require.NoError(t, err)
+	got := must(l.ByTrace(ctx, testTrace(2)))(t)
 	require.Len(t, got, 1)
 	require.EqualValues(t, 2, got[0].Index)
 }
@@ -107,8 +104,7 @@ func TestWrittenAndNames(t *testing.T) {
 	l, _ := openLog(t, f, Options{})
 	fill(t, l, 62)
 	add := func(r *manifest.Record) {
-		b, err := Encode(r)
-		require.NoError(t, err)
+		b := must(Encode(r))(t)
 		require.NoError(t, l.Add(l.Size(), b))
 	}
 	add(&manifest.Record{Type: manifest.TypeCommit, Trace: "x", Writes: []manifest.Write{{Num: 5, Ref: "acme:page-5@2", Version: 2, Digest: manifest.Digest{9}}, {Num: 8, Ref: "acme:page-8@1", Version: 1, Touch: true}}})
@@ -127,8 +123,7 @@ func TestWrittenAndNames(t *testing.T) {
 	_, _, err = l.Written(ctx, 5, 3)
 	require.ErrorIs(t, err, manifest.ErrNoLeaf)
 
-	names, err := l.Names(ctx)
-	require.NoError(t, err)
+	names := must(l.Names(ctx))(t)
 	require.Len(t, names, 20)
 	require.Equal(t, "acme:page-5@2", names[5], "a drop names no page")
 	noted := map[uint64]string{}
@@ -252,8 +247,7 @@ func TestConcurrent(t *testing.T) {
 	}
 	require.NoError(t, l.Archive(ctx, size))
 	checkPrefix(t, l, size, size)
-	_, err := l.Verify(ctx, nil, nil)
-	require.NoError(t, err)
+	must(l.Verify(ctx, nil, nil))(t)
 }
 
 // A wait ends with the next leaf, with its time, or with the log.
@@ -261,8 +255,7 @@ func TestWait(t *testing.T) {
 	l, _, err := Open(ctx, "m", newFS(t), Options{DB: "db"})
 	require.NoError(t, err)
 	r := l.Reader(nil)
-	size, err := r.Wait(ctx, 0, time.Millisecond)
-	require.NoError(t, err)
+	size := must(r.Wait(ctx, 0, time.Millisecond))(t)
 	require.Zero(t, size)
 	type answer struct {
 		size uint64

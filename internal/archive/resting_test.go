@@ -68,8 +68,7 @@ func TestRest(t *testing.T) {
 	}
 	add := func(from, to uint64) {
 		for i := from; i < to; i++ {
-			body, err := Encode(leaf(i))
-			require.NoError(t, err)
+			body := must(Encode(leaf(i)))(t)
 			require.NoError(t, l.Add(i, body))
 		}
 		require.NoError(t, l.Archive(ctx, to))
@@ -80,13 +79,11 @@ func TestRest(t *testing.T) {
 	require.Positive(t, woken)
 	rest()
 	for i := range uint64(40) {
-		r, err := l.Leaf(i)
-		require.NoError(t, err)
+		r := must(l.Leaf(i))(t)
 		require.Equal(t, testTrace(i), r.Trace)
 		rest()
 	}
-	rep, err := l.Verify(ctx, nil, nil)
-	require.NoError(t, err)
+	rep := must(l.Verify(ctx, nil, nil))(t)
 	require.Zero(t, rep.Found)
 
 	var wg sync.WaitGroup // rests come at any moment of a read
@@ -105,8 +102,7 @@ func TestRest(t *testing.T) {
 
 	rest()
 	name := filepath.Join(dir, indexFile(0))
-	b, err := os.ReadFile(name)
-	require.NoError(t, err)
+	b := must(os.ReadFile(name))(t)
 	require.NoError(t, os.Rename(name, name+".away"))
 	require.NoError(t, os.WriteFile(name, b, 0o600))
 	_, err = l.Leaf(3)
@@ -129,19 +125,16 @@ func TestRestAndPrune(t *testing.T) {
 	for i := range uint64(60) {
 		r := sampleRecord(i)
 		r.Index = i
-		body, err := Encode(r)
-		require.NoError(t, err)
+		body := must(Encode(r))(t)
 		require.NoError(t, l.Add(i, body))
 	}
 	require.NoError(t, l.Archive(ctx, 60))
-	before, err := l.view()
-	require.NoError(t, err)
+	before := must(l.view())(t)
 	p := planned(t, l, 5, 30)
 	l.Rest(func() {})
 	require.NoError(t, l.Prune(ctx, p))
 	for range 2 {
-		old, err := before.leaf(5)
-		require.NoError(t, err)
+		old := must(before.leaf(5))(t)
 		require.Equal(t, "acme:page-5@1", old.Writes[0].Ref)
 		l.Rest(func() {})
 	}

@@ -23,16 +23,13 @@ func TestFrontierIsTlog(t *testing.T) {
 	})
 	f := Frontier{}
 	for i := range uint64(300) {
-		root, err := tlog.TreeHash(int64(i), reader)
-		require.NoError(t, err)
+		root := must(tlog.TreeHash(int64(i), reader))(t)
 		require.Equal(t, root, f.Root())
-		again, err := frontierAt(i, reader)
-		require.NoError(t, err)
+		again := must(frontierAt(i, reader))(t)
 		require.Equal(t, f.Size, again.Size)
 		require.ElementsMatch(t, f.Nodes, again.Nodes)
 		body := sampleBody(t, i)
-		want, err := tlog.StoredHashes(int64(i), body, reader)
-		require.NoError(t, err)
+		want := must(tlog.StoredHashes(int64(i), body, reader))(t)
 		require.Equal(t, want, f.Add(LeafHash(body)))
 		stored = append(stored, want...)
 		require.EqualValues(t, len(stored), hashCount(i+1))
@@ -45,11 +42,9 @@ func TestMark(t *testing.T) {
 	fill(t, l, 29)
 	damaged := &codec.CorruptError{}
 	for n := range uint64(30) {
-		b, err := l.Mark(n)
-		require.NoError(t, err)
+		b := must(l.Mark(n))(t)
 		require.NoError(t, l.CheckMark(b))
-		m, err := ParseMark(b)
-		require.NoError(t, err)
+		m := must(ParseMark(b))(t)
 		require.Equal(t, b, m.Encode())
 		for i := n; i < 29; i++ { // the tree goes on from a mark alone
 			m.Frontier.Add(LeafHash(sampleBody(t, i)))
@@ -62,8 +57,7 @@ func TestMark(t *testing.T) {
 			require.Error(t, l.CheckMark(b[:k]))
 		}
 	}
-	b, err := l.Mark(29)
-	require.NoError(t, err)
+	b := must(l.Mark(29))(t)
 	short, _ := openLog(t, f, Options{ReadOnly: true})
 	require.ErrorAs(t, short.CheckMark(b), &damaged)
 	require.Equal(t, codec.UnitLeaf, damaged.Unit)
@@ -76,7 +70,7 @@ func TestMark(t *testing.T) {
 	require.ErrorAs(t, wrong.CheckMark(b), &damaged)
 	b[0] = 2
 	require.ErrorIs(t, l.CheckMark(b), codec.ErrNewerFormat)
-	_, err = l.Mark(30)
+	_, err := l.Mark(30)
 	require.ErrorIs(t, err, manifest.ErrNoLeaf)
 }
 
@@ -101,8 +95,7 @@ func TestHeadLine(t *testing.T) {
 			Time: rapid.Int64Range(0, 4_000_000_000_000_000).Draw(t, "time"),
 		}
 		copy(h.Root[:], rapid.SliceOfN(rapid.Byte(), 32, 32).Draw(t, "root"))
-		back, err := manifest.ParseHead(h.String() + "\n")
-		require.NoError(t, err)
+		back := must(manifest.ParseHead(h.String() + "\n"))(t)
 		require.Equal(t, h, back)
 	})
 	for _, line := range []string{"", "ctxpage-head/1", "ctxpage-head/0 a 1 x", "head/1 a 1 x", "ctxpage-head/1 a -1 " + h.Root.String(), "ctxpage-head/1 a 1 xyz", h.String() + " more", "ctxpage-head/1 a 1 " + h.Root.String() + " yesterday", "2 a 1 x"} {
@@ -124,8 +117,7 @@ func TestProofs(t *testing.T) {
 	bodies := make([][]byte, n)
 	var err error
 	for k := range heads {
-		heads[k], err = l.Head(uint64(k), 0)
-		require.NoError(t, err)
+		heads[k] = must(l.Head(uint64(k), 0))(t)
 		if k < n {
 			bodies[k] = sampleBody(t, uint64(k))
 		}
@@ -204,20 +196,15 @@ func wrongConsistency(t *testing.T, p manifest.Consistency, heads []manifest.Hea
 func TestProofJSON(t *testing.T) {
 	f, head := builtArchive(t, 24)
 	l, _ := openLog(t, f, Options{})
-	p, err := l.ProveInclusion(5, 24)
-	require.NoError(t, err)
-	b, err := json.Marshal(p)
-	require.NoError(t, err)
+	p := must(l.ProveInclusion(5, 24))(t)
+	b := must(json.Marshal(p))(t)
 	var back manifest.Inclusion
 	require.NoError(t, json.Unmarshal(b, &back))
 	require.NoError(t, back.Verify(sampleBody(t, 5), head))
-	c, err := l.ProveConsistency(7, 24)
-	require.NoError(t, err)
-	b, err = json.Marshal(c)
-	require.NoError(t, err)
+	c := must(l.ProveConsistency(7, 24))(t)
+	b = must(json.Marshal(c))(t)
 	var cback manifest.Consistency
 	require.NoError(t, json.Unmarshal(b, &cback))
-	old, err := l.Head(7, 0)
-	require.NoError(t, err)
+	old := must(l.Head(7, 0))(t)
 	require.NoError(t, cback.Verify(old, head))
 }

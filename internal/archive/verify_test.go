@@ -45,11 +45,9 @@ func mutateLeaves(t testing.TB, rng *rand.Rand, bodies [][]byte) (string, [][]by
 	i := rng.IntN(len(out))
 	switch rng.IntN(5) {
 	case 0:
-		r, err := Decode(0, out[i])
-		require.NoError(t, err)
+		r := must(Decode(0, out[i]))(t)
 		r.Actor += "x"
-		out[i], err = Encode(r)
-		require.NoError(t, err)
+		out[i] = must(Encode(r))(t)
 		return "edit", out
 	case 1:
 		return "delete", slices.Delete(out, i, i+1)
@@ -159,12 +157,9 @@ func TestVerifySaysWhere(t *testing.T) {
 	clean := files(t, f)
 	l, _ := openLog(t, f, Options{ReadOnly: true})
 	for i := range uint64(24) {
-		v, err := l.view()
-		require.NoError(t, err)
-		r, err := v.row(i)
-		require.NoError(t, err)
-		seg, err := v.segment(i)
-		require.NoError(t, err)
+		v := must(l.view())(t)
+		r := must(v.row(i))(t)
+		seg := must(v.segment(i))(t)
 		for name, at := range map[string]int64{seg.name(): int64(r.off) + frameSize, indexName: rowOffset(i) + 5, hashesName: hashOffset(int64(hashCount(i)))} {
 			b := slices.Clone(clean[name])
 			b[at] ^= 0x40
@@ -183,8 +178,7 @@ func TestVerifyNamesAll(t *testing.T) {
 	const n = 60
 	f, _ := builtArchive(t, n)
 	l, _ := openLog(t, f, Options{ReadOnly: true})
-	v, err := l.view()
-	require.NoError(t, err)
+	v := must(l.view())(t)
 	damage := func(name string, at int64) {
 		b := files(t, f)[name]
 		b[at] ^= 0x40
@@ -221,10 +215,8 @@ func TestVerifyNamesAll(t *testing.T) {
 	require.Equal(t, []int64{50}, leaves)
 	require.ErrorIs(t, got.Problems[0], errUnlike)
 	inner := func(i uint64) bool { // not the last of its segment, which says how many leaves are held
-		a, err := v.segment(i)
-		require.NoError(t, err)
-		b, err := v.segment(i + 1)
-		require.NoError(t, err)
+		a := must(v.segment(i))(t)
+		b := must(v.segment(i + 1))(t)
 		return a.first == b.first
 	}
 	want := []int64{50}
@@ -233,10 +225,8 @@ func TestVerifyNamesAll(t *testing.T) {
 			continue
 		}
 		want = append(want, int64(i))
-		r, err := v.row(i)
-		require.NoError(t, err)
-		seg, err := v.segment(i)
-		require.NoError(t, err)
+		r := must(v.row(i))(t)
+		seg := must(v.segment(i))(t)
 		if i%2 == 0 {
 			damage(indexName, rowOffset(i)+5)
 		} else {
@@ -264,16 +254,12 @@ func TestVerifyHead(t *testing.T) {
 	f, head := builtArchive(t, 24)
 	l, _ := openLog(t, f, Options{})
 	fill(t, l, 30)
-	old, err := l.Head(10, 0)
-	require.NoError(t, err)
-	none, err := l.Head(0, 0)
-	require.NoError(t, err)
-	tail, err := l.Head(30, 0)
-	require.NoError(t, err)
+	old := must(l.Head(10, 0))(t)
+	none := must(l.Head(0, 0))(t)
+	tail := must(l.Head(30, 0))(t)
 	seen := uint64(0)
 	for _, h := range []manifest.Head{head, old, none, tail} {
-		v, err := l.Verify(ctx, &h, func(done, total uint64) { seen = done })
-		require.NoError(t, err)
+		v := must(l.Verify(ctx, &h, func(done, total uint64) { seen = done }))(t)
 		require.Equal(t, tail.Root, v.Root)
 		require.Empty(t, v.Note)
 		require.EqualValues(t, 30, seen)
@@ -287,7 +273,7 @@ func TestVerifyHead(t *testing.T) {
 	}
 	canceled, cancel := context.WithCancel(ctx)
 	cancel()
-	_, err = l.Verify(canceled, nil, nil)
+	_, err := l.Verify(canceled, nil, nil)
 	require.ErrorIs(t, err, context.Canceled)
 }
 
@@ -296,10 +282,9 @@ func TestVerifyHead(t *testing.T) {
 func TestRollbackOfTheWhole(t *testing.T) {
 	older, _ := builtArchive(t, 18)
 	_, head := builtArchive(t, 24)
-	v, err := verifyFiles(t, older, nil)
-	require.NoError(t, err)
+	v := must(verifyFiles(t, older, nil))(t)
 	require.Equal(t, NoHead, v.Note)
-	v, err = verifyFiles(t, older, &head)
+	v, err := verifyFiles(t, older, &head)
 	require.ErrorIs(t, err, manifest.ErrHead)
 	require.EqualValues(t, 18, v.First)
 }
@@ -308,12 +293,10 @@ func TestRollbackOfTheWhole(t *testing.T) {
 func TestReadClosed(t *testing.T) {
 	f, _ := builtArchive(t, 40)
 	l, _ := openLog(t, f, Options{ReadOnly: true})
-	v, err := l.view()
-	require.NoError(t, err)
-	_, err = v.root(40)
-	require.NoError(t, err)
+	v := must(l.view())(t)
+	must(v.root(40))(t)
 	require.NoError(t, l.Close())
-	_, err = v.root(40)
+	_, err := v.root(40)
 	require.ErrorIs(t, err, ErrClosed)
 	_, err = v.leaf(3)
 	require.ErrorIs(t, err, ErrClosed)
