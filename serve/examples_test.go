@@ -32,8 +32,7 @@ func TestExamples(t *testing.T) {
 			require.Contains(t, string(out), "without a verdict: held")
 			require.Contains(t, string(out), "committed: acme/support:answer")
 			require.Contains(t, string(out), "recalled: what may I refund?")
-			held, err := loop.Collect(d.db.Review().Batches(t.Context(), "acme/support", false))
-			require.NoError(t, err)
+			held := must(loop.Collect(d.db.Review().Batches(t.Context(), "acme/support", false)))(t)
 			require.Len(t, held, 1)
 		})
 	}
@@ -41,14 +40,12 @@ func TestExamples(t *testing.T) {
 
 // The types of the clients are generated from the pinned schemas, and name the file that they were made from.
 func TestClientTypes(t *testing.T) {
-	schemas, err := os.ReadFile("testdata/schema.json")
-	require.NoError(t, err)
+	schemas := must(os.ReadFile("testdata/schema.json"))(t)
 	for file, made := range map[string]string{
 		"../clients/typescript/src/schema.ts":    "node clients/typescript/scripts/generate.mjs",
 		"../clients/python/src/ctxpage/types.py": "python3 clients/python/scripts/make_types.py",
 	} {
-		types, err := os.ReadFile(file)
-		require.NoError(t, err)
+		types := must(os.ReadFile(file))(t)
 		require.Contains(t, string(types), fmt.Sprintf("sha256 of the schema: %x\n", sha256.Sum256(schemas)), "the types are out of date: run %s", made)
 	}
 }

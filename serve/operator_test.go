@@ -119,8 +119,7 @@ func TestOperator(t *testing.T) {
 	copied := filepath.Join(t.TempDir(), "copy.ctx")
 	require.Contains(t, d.ok(operator, "backup", m{"path": copied})["head"], "ctxpage")
 	d.fails(operator, "backup", m{"path": "copy.ctx"}, "invalid")
-	db, err := ctxpage.Open(copied, ctxpage.Options{})
-	require.NoError(t, err)
+	db := must(ctxpage.Open(copied, ctxpage.Options{}))(t)
 	require.NoError(t, db.Close())
 	lines := d.lines(operator, "export", m{"no_secret": true})
 	e := opened(t, serve.Options{Grant: serve.Operator})
@@ -150,8 +149,7 @@ func TestOperator(t *testing.T) {
 // proved checks a receipt as a third party does.
 func proved(t *testing.T, receipt any) {
 	t.Helper()
-	b, err := json.Marshal(receipt)
-	require.NoError(t, err)
+	b := must(json.Marshal(receipt))(t)
 	var r ops.Receipt
 	require.NoError(t, json.Unmarshal(b, &r))
 	require.NoError(t, r.Verify(nil))

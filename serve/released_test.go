@@ -43,8 +43,7 @@ func (s *shapeOf) UnmarshalJSON(b []byte) error {
 // A program that was written for a release works with every later server of the same protocol version: each call, header and code is still
 // there, each field has its type, no call asks for more, and no answer lacks what it promised (make freeze).
 func TestReleasedProtocols(t *testing.T) {
-	files, err := filepath.Glob("testdata/released/v*.json")
-	require.NoError(t, err)
+	files := must(filepath.Glob("testdata/released/v*.json"))(t)
 	if len(files) == 0 {
 		t.Log("nothing is released yet: the protocol of this revision stands for the first release")
 		files = []string{"testdata/schema.json"}
@@ -72,8 +71,7 @@ func TestReleasedProtocols(t *testing.T) {
 
 func readSchema(t *testing.T, file string) (s schemaOf) {
 	t.Helper()
-	b, err := os.ReadFile(file)
-	require.NoError(t, err)
+	b := must(os.ReadFile(file))(t)
 	require.NoError(t, json.Unmarshal(b, &s))
 	require.NotEmpty(t, s.Calls)
 	return s

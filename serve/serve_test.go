@@ -58,13 +58,10 @@ func opened(t *testing.T, opts serve.Options) *door {
 func openedWith(t *testing.T, of ctxpage.Options, opts serve.Options) *door {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "agent.ctx")
-	db, err := ctxpage.Open(path, of)
-	require.NoError(t, err)
+	db := must(ctxpage.Open(path, of))(t)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	srv, err := serve.New(db, opts)
-	require.NoError(t, err)
-	l, err := serve.Listen(path)
-	require.NoError(t, err)
+	srv := must(serve.New(db, opts))(t)
+	l := must(serve.Listen(path))(t)
 	done := make(chan error, 1)
 	go func() { done <- srv.Serve(l) }()
 	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -306,25 +303,20 @@ func TestGrantAndWithin(t *testing.T) {
 // Over TCP a token decides, and a page of a browser reaches nothing.
 func TestTokens(t *testing.T) {
 	d := opened(t, serve.Options{})
-	srv, err := serve.New(d.db, serve.Options{Tokens: map[string]serve.Role{"agent-token-0123456": serve.Agent, "operator-token-0123": serve.Operator}})
-	require.NoError(t, err)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	srv := must(serve.New(d.db, serve.Options{Tokens: map[string]serve.Role{"agent-token-0123456": serve.Agent, "operator-token-0123": serve.Operator}}))(t)
+	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	done := make(chan error, 1)
 	go func() { done <- srv.Serve(l) }()
 	defer func() { require.NoError(t, srv.Close()); require.NoError(t, <-done) }()
 	send := func(change func(*http.Request)) (int, string) {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+l.Addr().String()+"/v1/list", strings.NewReader("{}"))
-		require.NoError(t, err)
+		req := must(http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+l.Addr().String()+"/v1/list", strings.NewReader("{}")))(t)
 		req.Header = as("acme", "bot")
 		req.Header.Set("Authorization", "Bearer agent-token-0123456")
 		req.Close = true
 		change(req)
-		res, err := http.DefaultClient.Do(req)
-		require.NoError(t, err)
+		res := must(http.DefaultClient.Do(req))(t)
 		defer res.Body.Close()
-		b, err := io.ReadAll(res.Body)
-		require.NoError(t, err)
+		b := must(io.ReadAll(res.Body))(t)
 		return res.StatusCode, string(b)
 	}
 	status, _ := send(func(*http.Request) {})
@@ -355,10 +347,9 @@ func TestTokens(t *testing.T) {
 	require.Equal(t, http.StatusOK, status)
 	// Programs without a token that owe the rest of a request keep nobody out.
 	for range 600 {
-		c, err := net.Dial("tcp", l.Addr().String())
-		require.NoError(t, err)
+		c := must(net.Dial("tcp", l.Addr().String()))(t)
 		defer c.Close()
-		_, err = io.WriteString(c, "POST /v1/list HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\n{")
+		_, err := io.WriteString(c, "POST /v1/list HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\n{")
 		if err != nil { // it was told that the server is full, and is closed
 			break
 		}
@@ -379,7 +370,7 @@ func TestTokens(t *testing.T) {
 		return res.StatusCode == http.StatusOK
 	}, time.Minute, 10*time.Millisecond)
 
-	_, err = serve.New(d.db, serve.Options{Tokens: map[string]serve.Role{"short": serve.Agent}})
+	_, err := serve.New(d.db, serve.Options{Tokens: map[string]serve.Role{"short": serve.Agent}})
 	require.ErrorIs(t, err, store.ErrInvalid)
 }
 
@@ -426,11 +417,9 @@ func TestChanges(t *testing.T) {
 	d := opened(t, serve.Options{Grant: serve.Operator})
 	d.ok(host, "put", write("before", "x"))
 	lines := func(in string) (*bufio.Scanner, func()) {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://x/v1/changes", strings.NewReader(in))
-		require.NoError(t, err)
+		req := must(http.NewRequestWithContext(t.Context(), http.MethodPost, "http://x/v1/changes", strings.NewReader(in)))(t)
 		req.Header = host.Clone()
-		res, err := d.http.Do(req)
-		require.NoError(t, err)
+		res := must(d.http.Do(req))(t)
 		require.Equal(t, http.StatusOK, res.StatusCode)
 		return bufio.NewScanner(res.Body), func() { res.Body.Close() }
 	}
@@ -480,10 +469,8 @@ func TestHostileRequests(t *testing.T) {
 	d.fails(h, "list", m{}, "body")
 
 	raw := func() net.Conn {
-		sock, err := serve.SocketPath(d.path)
-		require.NoError(t, err)
-		c, err := remote.Connect(context.Background(), sock)
-		require.NoError(t, err)
+		sock := must(serve.SocketPath(d.path))(t)
+		c := must(remote.Connect(context.Background(), sock))(t)
 		t.Cleanup(func() { c.Close() })
 		return c
 	}
@@ -491,8 +478,7 @@ func TestHostileRequests(t *testing.T) {
 	// Callers that never finish their requests take all places. One that comes while list has the last is refused, so that
 	// another comes each time.
 	require.Eventually(t, func() bool {
-		_, err := io.WriteString(raw(), head)
-		require.NoError(t, err)
+		must(io.WriteString(raw(), head))(t)
 		_, out := d.send(agent, "list", m{})
 		e, _ := out["error"].(m)
 		return e != nil && e["code"] == "full"
@@ -634,10 +620,8 @@ func TestRolesLeaveRoom(t *testing.T) {
 func TestStatusOfAgents(t *testing.T) {
 	for grant, whole := range map[serve.Role]bool{serve.Agent: false, serve.Operator: true} {
 		d := opened(t, serve.Options{Grant: grant})
-		_, err := d.db.Scope("acme").Put(t.Context(), ctxpage.Artefact{ID: "a", Text: "one"})
-		require.NoError(t, err)
-		res, err := d.http.Get("http://x/v1/status")
-		require.NoError(t, err)
+		must(d.db.Scope("acme").Put(t.Context(), ctxpage.Artefact{ID: "a", Text: "one"}))(t)
+		res := must(d.http.Get("http://x/v1/status"))(t)
 		defer res.Body.Close()
 		out := map[string]any{}
 		require.NoError(t, json.NewDecoder(res.Body).Decode(&out))
@@ -652,16 +636,14 @@ func TestStatusOfAgents(t *testing.T) {
 func TestCloseEndsStreams(t *testing.T) {
 	d := opened(t, serve.Options{Grant: serve.Operator})
 	d.ok(host, "begin", m{})
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://x/v1/changes", strings.NewReader("{}"))
-	require.NoError(t, err)
+	req := must(http.NewRequestWithContext(t.Context(), http.MethodPost, "http://x/v1/changes", strings.NewReader("{}")))(t)
 	req.Header = host.Clone()
-	res, err := d.http.Do(req)
-	require.NoError(t, err)
+	res := must(d.http.Do(req))(t)
 	defer res.Body.Close()
 	stalls, begun := dbtest.WatchStalls(t), time.Now()
 	require.NoError(t, d.srv.Close())
 	require.Less(t, stalls.Since(begun), 4*time.Second, "nothing waited for its deadline")
-	_, err = io.ReadAll(res.Body)
+	_, err := io.ReadAll(res.Body)
 	require.NoError(t, err, "the stream ended whole")
 	require.Error(t, func() error { _, err := d.http.Get("http://x/v1/status"); return err }())
 }
@@ -704,24 +686,21 @@ func TestFilterErrors(t *testing.T) {
 
 // The schemas are a contract: a field may be added; one that goes or changes breaks programs.
 func TestSchemaIsPinned(t *testing.T) {
-	v, err := serve.Schema()
-	require.NoError(t, err)
+	v := must(serve.Schema())(t)
 	got := lineByLine(t, v)
 	const file = "testdata/schema.json"
 	if *update {
 		require.NoError(t, os.MkdirAll("testdata", 0o755))
 		require.NoError(t, os.WriteFile(file, got, 0o644))
 	}
-	want, err := os.ReadFile(file)
-	require.NoError(t, err)
+	want := must(os.ReadFile(file))(t)
 	require.Equal(t, string(want), string(got), "the schemas changed; go test -run TestSchemaIsPinned -update ./serve writes the file")
 }
 
 // lineByLine is the JSON of the schemas, a line for each call, so that a difference is one line.
 func lineByLine(t *testing.T, v any) []byte {
 	t.Helper()
-	b, err := json.Marshal(v)
-	require.NoError(t, err)
+	b := must(json.Marshal(v))(t)
 	var parts map[string]json.RawMessage
 	require.NoError(t, json.Unmarshal(b, &parts))
 	var calls []json.RawMessage
@@ -742,10 +721,8 @@ func lineByLine(t *testing.T, v any) []byte {
 func TestProtocolPage(t *testing.T) {
 	page, err := os.ReadFile("../PROTOCOL.md")
 	require.NoError(t, err)
-	v, err := serve.Schema()
-	require.NoError(t, err)
-	b, err := json.Marshal(v)
-	require.NoError(t, err)
+	v := must(serve.Schema())(t)
+	b := must(json.Marshal(v))(t)
 	var schema struct {
 		Calls   []struct{ Path string }
 		Headers map[string]string
@@ -796,13 +773,10 @@ func TestProtocolPage(t *testing.T) {
 
 // Every error of the library has a code of its own, so that no program has to read messages.
 func TestEveryErrorHasACode(t *testing.T) {
-	src, err := os.ReadFile("../store/errors.go")
-	require.NoError(t, err)
-	more, err := os.ReadFile("../store/quota.go")
-	require.NoError(t, err)
+	src := must(os.ReadFile("../store/errors.go"))(t)
+	more := must(os.ReadFile("../store/quota.go"))(t)
 	src = append(src, more...)
-	table, err := os.ReadFile("errors.go")
-	require.NoError(t, err)
+	table := must(os.ReadFile("errors.go"))(t)
 	names := regexp.MustCompile(`(?m)^(?:\t|var )(Err\w+)(?: error)? +=`).FindAllStringSubmatch(string(src), -1)
 	require.Greater(t, len(names), 20)
 	for _, n := range names {
@@ -842,3 +816,6 @@ func idle(s *serve.Server) time.Duration {
 	_, _, idle := s.Load()
 	return idle
 }
+
+// must returns a check that fails the test unless err is nil, and returns v: v := must(s.Get(ctx, id))(t).
+func must[T any](v T, err error) func(require.TestingT) T { return dbtest.Must(v, err) }

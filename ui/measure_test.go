@@ -25,8 +25,7 @@ func TestMeasureViews(t *testing.T) {
 	}
 	const each = 100 // pages of a scope
 	ctx := t.Context()
-	db, err := ctxpage.Open(filepath.Join(t.TempDir(), "a.ctx"), ctxpage.Options{NoWatch: true})
-	require.NoError(t, err)
+	db := must(ctxpage.Open(filepath.Join(t.TempDir(), "a.ctx"), ctxpage.Options{NoWatch: true}))(t)
 	defer func() { require.NoError(t, db.Close()) }()
 	begun := time.Now()
 	f := &fixture{t: t, db: db}
@@ -42,28 +41,23 @@ func TestMeasureViews(t *testing.T) {
 			return nil
 		}))
 		for i := range each / 10 {
-			a, err := s.Assemble(ctx, ctxpage.Query{Text: fmt.Sprint("how long does refund ", i, " take?"), Budget: 1500})
-			require.NoError(t, err)
+			a := must(s.Assemble(ctx, ctxpage.Query{Text: fmt.Sprint("how long does refund ", i, " take?"), Budget: 1500}))(t)
 			f.first, f.second = f.second, a.Trace
 		}
 	}
 	s := db.Scope("acme/team-0000/agent", ctxpage.WithActor("bot"))
 	for i := range 1000 {
-		_, err := s.Session("chat").Append(ctx, ctxpage.Turn{Role: "user", Text: fmt.Sprint("question ", i, " of a long conversation")})
-		require.NoError(t, err)
+		must(s.Session("chat").Append(ctx, ctxpage.Turn{Role: "user", Text: fmt.Sprint("question ", i, " of a long conversation")}))(t)
 	}
 	for i := range 200 {
-		tx, err := s.Begin(ctx)
-		require.NoError(t, err)
+		tx := must(s.Begin(ctx))(t)
 		require.NoError(t, tx.Put(ctx, ctxpage.Artefact{ID: fmt.Sprint("note-", i), Text: "another text"}))
 		require.Error(t, tx.Commit(ctx, ctxpage.Verdict{}))
 		f.held = tx.ID()
 	}
-	stats, err := db.Stats(ctx)
-	require.NoError(t, err)
+	stats := must(db.Stats(ctx))(t)
 	t.Logf("made in %v: %d pages, %d leaves, %d scopes", time.Since(begun).Round(time.Second), stats.Pages, stats.Leaves, stats.Scopes)
-	h, err := ui.New(ui.Options{DB: db, Write: true})
-	require.NoError(t, err)
+	h := must(ui.New(ui.Options{DB: db, Write: true}))(t)
 	defer h.Close()
 	scope, ref := url.QueryEscape(s.Name()), url.QueryEscape("acme/team-0000/agent:note-007")
 	for _, v := range [][2]string{

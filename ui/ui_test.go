@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/view"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/session"
@@ -41,16 +42,13 @@ type fixture struct {
 func newFixture(t *testing.T, name func(plain string) string) *fixture {
 	ctx := t.Context()
 	f := &fixture{t: t, dir: t.TempDir()}
-	var err error
 	at := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
 	clock := func() time.Time { at = at.Add(time.Second); return at }
-	f.db, err = ctxpage.Open(filepath.Join(f.dir, "a.ctx"), ctxpage.Options{Clock: clock, FileRoots: []string{f.dir}, NoWatch: true})
-	require.NoError(t, err)
+	f.db = must(ctxpage.Open(filepath.Join(f.dir, "a.ctx"), ctxpage.Options{Clock: clock, FileRoots: []string{f.dir}, NoWatch: true}))(t)
 	t.Cleanup(func() { require.NoError(t, f.db.Close()) })
 	s := f.db.Scope("acme/"+name("support"), ctxpage.WithActor(name("bot")))
 	put := func(a ctxpage.Artefact) {
-		_, err := s.Put(ctx, a)
-		require.NoError(t, err)
+		must(s.Put(ctx, a))(t)
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(f.dir, "doc.md"), []byte("Refunds by card take 14 days."), 0o600))
 	put(ctxpage.Artefact{ID: name("policy"), Text: "Refunds take 14 days.\n" + name("line"), Subject: name("lee"), Tags: []string{name("tag")}, Meta: map[string]string{name("k"): name("v")}})
@@ -61,22 +59,17 @@ func newFixture(t *testing.T, name func(plain string) string) *fixture {
 	chat := s.Session(name("chat"))
 	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 3000}))
 	for i := range 12 {
-		_, err = chat.Append(ctx, ctxpage.Turn{Role: "user", Name: name("lee"), Text: fmt.Sprint("How long does refund number ", i, " take? ", name("q"), strings.Repeat(" more words of it", 40))})
-		require.NoError(t, err)
+		must(chat.Append(ctx, ctxpage.Turn{Role: "user", Name: name("lee"), Text: fmt.Sprint("How long does refund number ", i, " take? ", name("q"), strings.Repeat(" more words of it", 40))}))(t)
 	}
 	q := ctxpage.Query{Text: "how long do refunds take " + name("q"), Budget: 700, Session: name("chat")}
-	a, err := s.Assemble(ctx, q)
-	require.NoError(t, err)
+	a := must(s.Assemble(ctx, q))(t)
 	f.first = a.Trace
 	put(ctxpage.Artefact{ID: name("policy"), Text: "Refunds take 30 days.\n" + name("line"), DerivedFrom: []ctxpage.Ref{{Scope: s.Name(), ID: "pinned"}}})
 	q.Budget = 900
-	b, err := s.Assemble(ctx, q)
-	require.NoError(t, err)
+	b := must(s.Assemble(ctx, q))(t)
 	f.second = b.Trace
-	_, err = chat.Append(ctx, ctxpage.Turn{Role: "assistant", Text: "Thirty days. " + name("answer"), Trace: b.Trace})
-	require.NoError(t, err)
-	tx, err := s.Resume(ctx, b.Trace)
-	require.NoError(t, err)
+	must(chat.Append(ctx, ctxpage.Turn{Role: "assistant", Text: "Thirty days. " + name("answer"), Trace: b.Trace}))(t)
+	tx := must(s.Resume(ctx, b.Trace))(t)
 	require.NoError(t, tx.Put(ctx, ctxpage.Artefact{ID: name("policy"), Text: "Refunds take no time.\n" + name("line")}))
 	require.ErrorIs(t, tx.Commit(ctx, ctxpage.Verdict{Confidence: 0.2, By: name("judge"), Note: name("note")}), store.ErrHeld)
 	for h, err := range f.db.Review().Batches(ctx, "", false) {
@@ -206,8 +199,7 @@ func TestLongTexts(t *testing.T) {
 	h, ctx := f.handler(ui.Options{}), t.Context()
 	texts := map[string]string{"line": strings.Repeat("long", 1<<18), "bidi": strings.Repeat("\u202E", 1<<17), "markup": strings.Repeat("<&>", 1<<17)}
 	for id, text := range texts {
-		_, err := f.db.Scope("big").Put(ctx, ctxpage.Artefact{ID: id, Text: text})
-		require.NoError(t, err)
+		must(f.db.Scope("big").Put(ctx, ctxpage.Artefact{ID: id, Text: text}))(t)
 		status, body := get(t, h, "/page?ref=big:"+id)
 		require.Equal(t, http.StatusOK, status)
 		require.LessOrEqual(t, len(body), 150_000, id)
@@ -232,8 +224,7 @@ func TestLongTexts(t *testing.T) {
 		tags[i] = fmt.Sprint(strings.Repeat("t", 500), i)
 	}
 	for i := range 60 {
-		_, err := f.db.Scope("tags").Put(ctx, ctxpage.Artefact{ID: fmt.Sprint("a", i), Text: "x", Tags: tags})
-		require.NoError(t, err)
+		must(f.db.Scope("tags").Put(ctx, ctxpage.Artefact{ID: fmt.Sprint("a", i), Text: "x", Tags: tags}))(t)
 	}
 	status, body := get(t, h, "/browse?scope=tags")
 	require.Equal(t, http.StatusOK, status)
@@ -310,8 +301,7 @@ func TestLookingChangesNothing(t *testing.T) {
 	f := newFixture(t, plainName)
 	h, ctx := f.handler(ui.Options{}), t.Context()
 	require.NoError(t, os.WriteFile(filepath.Join(f.dir, "doc.md"), []byte("Refunds by card take 99 days now."), 0o600))
-	before, err := f.db.Stats(ctx)
-	require.NoError(t, err)
+	before := must(f.db.Stats(ctx))(t)
 	for _, path := range f.views(plainName) {
 		status, body := get(t, h, path)
 		require.Equal(t, http.StatusOK, status, path)
@@ -319,8 +309,7 @@ func TestLookingChangesNothing(t *testing.T) {
 	}
 	_, body := get(t, h, "/sources?scope=acme/support")
 	require.Contains(t, body, "Changed since they were loaded")
-	after, err := f.db.Stats(ctx)
-	require.NoError(t, err)
+	after := must(f.db.Stats(ctx))(t)
 	require.Equal(t, before.LSN, after.LSN, "no commit")
 	require.Equal(t, before.Held, after.Held)
 	for path, want := range map[string]manifest.Type{
@@ -339,11 +328,9 @@ func TestLookingChangesNothing(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"/", "/browse", "/browse?scope=acme/support", "/sessions", "/session?scope=acme/support&id=chat", "/review", "/health", "/why?trace=" + f.second + "&ref=policy"} {
-		size, err := f.db.Manifests().Size(ctx)
-		require.NoError(t, err)
+		size := must(f.db.Manifests().Size(ctx))(t)
 		get(t, h, path)
-		now, err := f.db.Manifests().Size(ctx)
-		require.NoError(t, err)
+		now := must(f.db.Manifests().Size(ctx))(t)
 		require.Equal(t, size, now, "%s shows no text of pages", path)
 	}
 	for _, path := range []string{"/decide", "/keep"} {
@@ -382,8 +369,7 @@ func TestDecide(t *testing.T) {
 	form.Set("note", "asked the desk")
 	status, body = post(t, h, "/decide", form)
 	require.Equal(t, http.StatusSeeOther, status, body)
-	v, err := f.db.Scope("acme/support").Get(ctx, "policy")
-	require.NoError(t, err)
+	v := must(f.db.Scope("acme/support").Get(ctx, "policy"))(t)
 	require.Contains(t, v.Text, "no time")
 	_, body = get(t, h, "/batch?id="+f.held)
 	require.Contains(t, tagged.ReplaceAllString(body, ""), "It was approved by ann. asked the desk")
@@ -401,8 +387,7 @@ func TestKeepQuestion(t *testing.T) {
 	address := strings.ReplaceAll(again[1], "&amp;", "&")
 	status, _ := post(t, h, "/keep", url.Values{"address": {address}})
 	require.Equal(t, http.StatusSeeOther, status)
-	_, err := f.db.Scope("acme/support").Put(t.Context(), ctxpage.Artefact{ID: "newer", Text: "refunds refunds refunds"})
-	require.NoError(t, err)
+	must(f.db.Scope("acme/support").Put(t.Context(), ctxpage.Artefact{ID: "newer", Text: "refunds refunds refunds"}))(t)
 	_, body = get(t, h, "/try")
 	require.Contains(t, body, "Kept questions")
 	_, body = get(t, h, address)
@@ -424,21 +409,17 @@ func TestEventsResume(t *testing.T) {
 	defer srv.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	size, err := f.db.Manifests().Size(ctx)
-	require.NoError(t, err)
+	size := must(f.db.Manifests().Size(ctx))(t)
 	s := f.db.Scope("live", ctxpage.WithActor("<b>bot</b>"))
 	put := func(id string) {
-		_, err := s.Put(ctx, ctxpage.Artefact{ID: id, Text: "words of " + id})
-		require.NoError(t, err)
+		must(s.Put(ctx, ctxpage.Artefact{ID: id, Text: "words of " + id}))(t)
 	}
 	follow := func(last, query string) (next func() (id, event, data string), end func()) {
-		r, err := http.NewRequestWithContext(ctx, "GET", fmt.Sprint(srv.URL, "/events?after=", size, query), nil)
-		require.NoError(t, err)
+		r := must(http.NewRequestWithContext(ctx, "GET", fmt.Sprint(srv.URL, "/events?after=", size, query), nil))(t)
 		if last != "" {
 			r.Header.Set("Last-Event-ID", last)
 		}
-		res, err := http.DefaultClient.Do(r)
-		require.NoError(t, err)
+		res := must(http.DefaultClient.Do(r))(t)
 		require.Equal(t, "text/event-stream", res.Header.Get("Content-Type"))
 		lines := bufio.NewScanner(res.Body)
 		return func() (id, event, data string) {
@@ -487,23 +468,18 @@ func TestEventsResume(t *testing.T) {
 func TestReadOnly(t *testing.T) {
 	f := newFixture(t, plainName)
 	path := filepath.Join(t.TempDir(), "copy.ctx")
-	_, err := f.db.Admin().Backup(t.Context(), path, nil)
-	require.NoError(t, err)
-	db, err := ctxpage.Open(path, ctxpage.Options{ReadOnly: true})
-	require.NoError(t, err)
+	must(f.db.Admin().Backup(t.Context(), path, nil))(t)
+	db := must(ctxpage.Open(path, ctxpage.Options{ReadOnly: true}))(t)
 	defer func() { require.NoError(t, db.Close()) }()
-	h, err := ui.New(ui.Options{DB: db, ReadOnly: true, Write: true})
-	require.NoError(t, err)
+	h := must(ui.New(ui.Options{DB: db, ReadOnly: true, Write: true}))(t)
 	defer h.Close()
-	size, err := db.Manifests().Size(t.Context())
-	require.NoError(t, err)
+	size := must(db.Manifests().Size(t.Context()))(t)
 	for _, path := range []string{"/", "/context?trace=" + f.second, "/page?ref=acme/support:policy", "/batch?id=" + f.held, "/try?scope=acme/support&q=refunds"} {
 		status, body := get(t, h, path)
 		require.Equal(t, http.StatusOK, status, "%s: %s", path, body)
 		require.Contains(t, body, "leaves no manifest")
 	}
-	now, err := db.Manifests().Size(t.Context())
-	require.NoError(t, err)
+	now := must(db.Manifests().Size(t.Context()))(t)
 	require.Equal(t, size, now)
 	status, _ := post(t, h, "/decide", url.Values{"id": {f.held}})
 	require.Equal(t, http.StatusForbidden, status)
@@ -513,8 +489,7 @@ func TestReadOnly(t *testing.T) {
 func TestVerify(t *testing.T) {
 	f := newFixture(t, plainName)
 	h := f.handler(ui.Options{})
-	head, err := f.db.Head(t.Context())
-	require.NoError(t, err)
+	head := must(f.db.Head(t.Context()))(t)
 	_, body := get(t, h, "/health?head="+url.QueryEscape(head.String()))
 	require.Contains(t, body, "The audit agrees with the head")
 	head.Root[0] ^= 1
@@ -532,9 +507,11 @@ func TestStaticFiles(t *testing.T) {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest("GET", "http://127.0.0.1/static/"+name, nil))
 		require.Equal(t, http.StatusOK, w.Code)
-		b, err := io.ReadAll(w.Body)
-		require.NoError(t, err)
+		b := must(io.ReadAll(w.Body))(t)
 		require.Less(t, len(b), 12_000, name)
 		require.NotContains(t, string(bytes.ReplaceAll(b, []byte("http://www.w3.org/2000/svg"), nil)), "://", name)
 	}
 }
+
+// must returns a check that fails the test unless err is nil, and returns v: v := must(s.Get(ctx, id))(t).
+func must[T any](v T, err error) func(require.TestingT) T { return dbtest.Must(v, err) }

@@ -38,25 +38,19 @@ func applied(t testing.TB) (file, docs, trace string) {
 	write(t, docs, "b/limits.md", "The refund limit is raised on Monday.")
 	write(t, docs, "b/tariffs.md", "Tariffs rise in May.")
 	file = filepath.Join(t.TempDir(), "app.ctx")
-	db, err := ctxpage.Open(file, ctxpage.Options{FileRoots: []string{docs}, Sources: map[string]store.Source{"memo": memo{}}})
-	require.NoError(t, err)
+	db := must(ctxpage.Open(file, ctxpage.Options{FileRoots: []string{docs}, Sources: map[string]store.Source{"memo": memo{}}}))(t)
 	s := db.Scope("acme/support")
 	for _, name := range []string{"a/refunds.md", "b/limits.md", "b/tariffs.md"} {
-		_, err := s.Put(ctx, ctxpage.Artefact{ID: filepath.Base(name), Source: "file:" + filepath.Join(docs, name)})
-		require.NoError(t, err)
+		must(s.Put(ctx, ctxpage.Artefact{ID: filepath.Base(name), Source: "file:" + filepath.Join(docs, name)}))(t)
 	}
-	_, err = s.Put(ctx, ctxpage.Artefact{ID: "memo", Source: "memo:12"})
-	require.NoError(t, err)
+	must(s.Put(ctx, ctxpage.Artefact{ID: "memo", Source: "memo:12"}))(t)
 	chat := s.Session("chat-1")
 	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 128_000}))
 	for _, text := range []string{"What may I refund?", "The weather is fine.", "Tariffs rise in May.", "And what of parcels?"} {
-		_, err := chat.Append(ctx, ctxpage.Turn{Role: "user", Text: text})
-		require.NoError(t, err)
+		must(chat.Append(ctx, ctxpage.Turn{Role: "user", Text: text}))(t)
 	}
-	_, err = chat.Pass(ctx, session.PassQuery{Keywords: []string{"refund"}, Params: session.CompatParams()})
-	require.NoError(t, err)
-	a, err := s.Assemble(ctx, ctxpage.Query{Text: "refund limit", Budget: 4000, Session: "chat-1"})
-	require.NoError(t, err)
+	must(chat.Pass(ctx, session.PassQuery{Keywords: []string{"refund"}, Params: session.CompatParams()}))(t)
+	a := must(s.Assemble(ctx, ctxpage.Query{Text: "refund limit", Budget: 4000, Session: "chat-1"}))(t)
 	require.NoError(t, db.Close())
 	return file, docs, a.Trace
 }

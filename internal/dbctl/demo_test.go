@@ -51,8 +51,7 @@ func checkFacts(t *testing.T, v demoView) {
 	require.Contains(t, ok(t, "", "review", "show", v.File, v.step(t, "commit", 0)["batch"].(string)), "rejected")
 	require.Contains(t, ok(t, "", "manifest", "show", v.File, second["trace"].(string)), "dirty, refetched")
 	require.NotEmpty(t, ok(t, "", "get", v.File, "demo/files", "answer"))
-	edited, err := os.ReadFile(v.Edited)
-	require.NoError(t, err)
+	edited := must(os.ReadFile(v.Edited))(t)
 	require.Contains(t, string(edited), "after the page was loaded")
 }
 
@@ -62,8 +61,7 @@ func TestDemoOnAFolder(t *testing.T) {
 	checkFacts(t, v)
 	require.True(t, v.Noticed)
 	require.Equal(t, `What does it say about "How refunds are made"?`, v.Question)
-	readme, err := os.ReadFile(filepath.Join(dir, "README.md"))
-	require.NoError(t, err)
+	readme := must(os.ReadFile(filepath.Join(dir, "README.md")))(t)
 	require.NotContains(t, string(readme), "after the page was loaded", "the folder itself is left alone")
 
 	again := facts(t, dir, "--into", filepath.Join(t.TempDir(), "y"), "--question", "within how many days can I return it?")
@@ -84,8 +82,7 @@ func TestDemoForAPerson(t *testing.T) {
 	require.Less(t, lines, 80)
 	require.Contains(t, r.out, v.Question, "the same folder gives the same question")
 	require.NotContains(t, r.out, v.step(t, "assemble", 0)["trace"])
-	left, err := os.ReadDir(tmp)
-	require.NoError(t, err)
+	left := must(os.ReadDir(tmp))(t)
 	for _, f := range left {
 		require.NotContains(t, f.Name(), "ctxpage-demo-", "nothing stays behind")
 	}

@@ -28,12 +28,10 @@ func aModel(t *testing.T) string {
 			require.NoError(t, binary.Write(&data, binary.LittleEndian, math.Float32bits(f)))
 		}
 	}
-	header, err := json.Marshal(map[string]any{"embeddings": map[string]any{"dtype": "F32", "shape": []int{6, 3}, "data_offsets": []int{0, data.Len()}}})
-	require.NoError(t, err)
+	header := must(json.Marshal(map[string]any{"embeddings": map[string]any{"dtype": "F32", "shape": []int{6, 3}, "data_offsets": []int{0, data.Len()}}}))(t)
 	file := append(binary.LittleEndian.AppendUint64(nil, uint64(len(header))), header...)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "model.safetensors"), append(file, data.Bytes()...), 0o600))
-	tokens, err := json.Marshal(map[string]any{"normalizer": map[string]any{"type": "BertNormalizer"}, "model": map[string]any{"type": "WordPiece", "unk_token": "[UNK]", "vocab": vocab}})
-	require.NoError(t, err)
+	tokens := must(json.Marshal(map[string]any{"normalizer": map[string]any{"type": "BertNormalizer"}, "model": map[string]any{"type": "WordPiece", "unk_token": "[UNK]", "vocab": vocab}}))(t)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "tokenizer.json"), tokens, 0o600))
 	return dir
 }
@@ -119,10 +117,8 @@ func TestServersFindByMeaning(t *testing.T) {
 	ask := func(tool string, args ...string) string {
 		cmd := exec.Command(os.Args[0], append([]string{"mcp", file, "--scope", "acme"}, args...)...)
 		cmd.Env = append(os.Environ(), childEnv+"=1")
-		host, err := mcp.NewClient(&mcp.Implementation{Name: "host", Version: "1"}, nil).Connect(t.Context(), &mcp.CommandTransport{Command: cmd}, nil)
-		require.NoError(t, err)
-		res, err := host.CallTool(t.Context(), &mcp.CallToolParams{Name: tool, Arguments: map[string]any{"query": "food"}})
-		require.NoError(t, err)
+		host := must(mcp.NewClient(&mcp.Implementation{Name: "host", Version: "1"}, nil).Connect(t.Context(), &mcp.CommandTransport{Command: cmd}, nil))(t)
+		res := must(host.CallTool(t.Context(), &mcp.CallToolParams{Name: tool, Arguments: map[string]any{"query": "food"}}))(t)
 		require.NoError(t, host.Close())
 		return res.Content[0].(*mcp.TextContent).Text
 	}

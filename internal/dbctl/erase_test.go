@@ -53,8 +53,7 @@ func TestErase(t *testing.T) {
 
 	require.Contains(t, ok(t, "", "erase", "verify", receipt), "erased by desk, request 4711")
 	require.Contains(t, ok(t, "", "erase", "verify", receipt), "that head came with the receipt")
-	b, err := os.ReadFile(receipt)
-	require.NoError(t, err)
+	b := must(os.ReadFile(receipt))(t)
 	require.Equal(t, exitFailed, dbctl(strings.Replace(string(b), `"versions": 2`, `"versions": 3`, 1), "erase", "verify", "-").code, "control: an edited receipt")
 	for _, edit := range [][2]string{{`"size": `, `"size": 9`}, {`"at": "2`, `"at": "3`}, {"\n}\n", "\n}\n{}"}, {`"root": "`, `"root": "A`}} {
 		require.Contains(t, string(b), edit[0])

@@ -12,8 +12,7 @@ import (
 // named counts the files of a directory that have a word.
 func named(t *testing.T, dir, word string) (n int) {
 	t.Helper()
-	files, err := dbtest.Files(dir)
-	require.NoError(t, err)
+	files := must(dbtest.Files(dir))(t)
 	for _, b := range files {
 		if strings.Contains(string(b), word) {
 			n++

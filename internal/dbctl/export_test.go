@@ -73,8 +73,7 @@ func TestExportImport(t *testing.T) {
 	}
 	require.True(t, differs)
 
-	whole, err := os.ReadFile(out)
-	require.NoError(t, err)
+	whole := must(os.ReadFile(out))(t)
 	cut := filepath.Join(tmp, "cut.jsonl")
 	require.NoError(t, os.WriteFile(cut, whole[:len(whole)/2], 0o600))
 	none := filepath.Join(tmp, "none.ctx")
@@ -83,8 +82,7 @@ func TestExportImport(t *testing.T) {
 	require.Contains(t, r.err, "before the last line")
 	require.NoFileExists(t, none)
 	ok(t, "", "export", file, "-o", cut, "--resume")
-	got, err := os.ReadFile(cut)
-	require.NoError(t, err)
+	got := must(os.ReadFile(cut))(t)
 	require.Equal(t, string(whole), string(got))
 	for _, n := range []int{0, 1, 60, strings.IndexByte(string(whole), '\n')} { // cut off before there was a header: it begins anew
 		require.NoError(t, os.WriteFile(cut, whole[:n], 0o600))
@@ -94,8 +92,7 @@ func TestExportImport(t *testing.T) {
 	for _, mine := range []string{"my notes", "{}", "{\n"} { // control: what is no export stays
 		require.NoError(t, os.WriteFile(cut, []byte(mine), 0o600))
 		require.Equal(t, exitUsage, dbctl("", "export", file, "-o", cut, "--resume").code)
-		got, err := os.ReadFile(cut)
-		require.NoError(t, err)
+		got := must(os.ReadFile(cut))(t)
 		require.Equal(t, mine, string(got))
 	}
 

@@ -122,8 +122,7 @@ func TestJSONFields(t *testing.T) {
 		require.NoError(t, os.MkdirAll("testdata", 0o755))
 		require.NoError(t, os.WriteFile(golden, []byte(got.String()), 0o644))
 	}
-	want, err := os.ReadFile(golden)
-	require.NoError(t, err)
+	want := must(os.ReadFile(golden))(t)
 	require.Equal(t, string(want), got.String())
 }
 

@@ -18,18 +18,13 @@ import (
 func aChat(t *testing.T) (file, trace, turn string) {
 	ctx := context.Background()
 	file = t.TempDir() + "/agent.ctx"
-	db, err := ctxpage.Open(file, ctxpage.Options{})
-	require.NoError(t, err)
+	db := must(ctxpage.Open(file, ctxpage.Options{}))(t)
 	s := db.Scope("acme/support", ctxpage.WithActor("bot"))
-	_, err = s.Put(ctx, ctxpage.Artefact{ID: "policy", Text: "Refunds take 14 days."})
-	require.NoError(t, err)
+	must(s.Put(ctx, ctxpage.Artefact{ID: "policy", Text: "Refunds take 14 days."}))(t)
 	chat := s.Session("chat")
-	_, err = chat.Append(ctx, ctxpage.Turn{Role: "user", Text: "How long does a refund take?"})
-	require.NoError(t, err)
-	a, err := s.Assemble(ctx, ctxpage.Query{Text: "How long does a refund take?", Budget: 500, Session: "chat"})
-	require.NoError(t, err)
-	refs, err := chat.Append(ctx, ctxpage.Turn{Role: "assistant", Text: "Fourteen days.", Trace: a.Trace})
-	require.NoError(t, err)
+	must(chat.Append(ctx, ctxpage.Turn{Role: "user", Text: "How long does a refund take?"}))(t)
+	a := must(s.Assemble(ctx, ctxpage.Query{Text: "How long does a refund take?", Budget: 500, Session: "chat"}))(t)
+	refs := must(chat.Append(ctx, ctxpage.Turn{Role: "assistant", Text: "Fourteen days.", Trace: a.Trace}))(t)
 	require.NoError(t, db.Close())
 	return file, a.Trace, refs[0].ID
 }
@@ -91,8 +86,7 @@ func TestManifestLsByQuestionAndSession(t *testing.T) {
 // Beside a living process the questions that lie in its file are asked of it.
 func TestQuestionsBesideALivingProcess(t *testing.T) {
 	file, trace, _ := aChat(t) // closed: the question is in the file, no longer in the log
-	db, err := ctxpage.Open(file, ctxpage.Options{})
-	require.NoError(t, err)
+	db := must(ctxpage.Open(file, ctxpage.Options{}))(t)
 	defer func() { require.NoError(t, db.Close()) }()
 	leaf := asJSON(t, "", "manifest", "show", file, trace)["leaves"].([]any)[0].(map[string]any)
 	require.Equal(t, "How long does a refund take?", leaf["question"], leaf["question_state"])
@@ -183,18 +177,15 @@ func TestPresetIsNamed(t *testing.T) {
 func TestHealthBesideAnOwner(t *testing.T) {
 	ctx := context.Background()
 	file := t.TempDir() + "/agent.ctx"
-	db, err := ctxpage.Open(file, ctxpage.Options{})
-	require.NoError(t, err)
+	db := must(ctxpage.Open(file, ctxpage.Options{}))(t)
 	s := db.Scope("acme")
 	chat := s.Session("chat")
 	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 2000}))
 	for i := range 40 {
-		_, err := chat.Append(ctx, ctxpage.Turn{Role: "user", Text: strings.Repeat(fmt.Sprint("words of turn ", i%2, " "), 30)})
-		require.NoError(t, err)
+		must(chat.Append(ctx, ctxpage.Turn{Role: "user", Text: strings.Repeat(fmt.Sprint("words of turn ", i%2, " "), 30)}))(t)
 	}
 	for i := range 600 { // more than one part of a listing
-		_, err := s.Put(ctx, ctxpage.Artefact{ID: fmt.Sprint("note-", i), Text: fmt.Sprint("a note of its own kind, number ", i, " of many that differ in ", i*i)})
-		require.NoError(t, err)
+		must(s.Put(ctx, ctxpage.Artefact{ID: fmt.Sprint("note-", i), Text: fmt.Sprint("a note of its own kind, number ", i, " of many that differ in ", i*i)}))(t)
 	}
 	internal := 0
 	for v, err := range s.Artefacts(ctx, "ctxpage:") {

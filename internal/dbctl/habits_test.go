@@ -118,8 +118,7 @@ func TestForeignFileIsNoDatabase(t *testing.T) {
 		require.NotContains(t, r.err, "damaged", args)
 	}
 	require.Contains(t, dbctl("", "ls", file, "--json").err, `"kind":"not a database"`)
-	entries, err := os.ReadDir(filepath.Dir(file))
-	require.NoError(t, err)
+	entries := must(os.ReadDir(filepath.Dir(file)))(t)
 	require.Len(t, entries, 1, "nothing is left beside it")
 }
 
@@ -127,8 +126,7 @@ func TestForeignFileIsNoDatabase(t *testing.T) {
 func TestInterrupted(t *testing.T) {
 	dbtest.NeedsPosix(t, "signals to one process")
 	file := newDB(t)
-	exe, err := os.Executable()
-	require.NoError(t, err)
+	exe := must(os.Executable())(t)
 	for _, c := range []struct {
 		sig  syscall.Signal
 		want int
@@ -150,8 +148,7 @@ func TestInterrupted(t *testing.T) {
 		cmd.Env = append(os.Environ(), childEnv+"=1")
 		in, err := cmd.StdinPipe()
 		require.NoError(t, err)
-		out, err := cmd.StdoutPipe()
-		require.NoError(t, err)
+		out := must(cmd.StdoutPipe())(t)
 		require.NoError(t, cmd.Start())
 		says := bufio.NewReader(out)
 		if speaks := c.want == exitOK; speaks {
@@ -174,12 +171,10 @@ func TestInterrupted(t *testing.T) {
 // The table of the exit codes, the help and the program say the same.
 func TestExitCodesAreListed(t *testing.T) {
 	codes := []int{exitOK, exitFailed, exitUsage, exitDamaged, exitHeld, exitBusy, exitInterrupted, exitTerminated}
-	docs, err := filepath.Glob("../../docs/*.md")
-	require.NoError(t, err)
+	docs := must(filepath.Glob("../../docs/*.md"))(t)
 	var tables string
 	for _, path := range append(docs, "../../README.md") {
-		b, err := os.ReadFile(path)
-		require.NoError(t, err)
+		b := must(os.ReadFile(path))(t)
 		tables += string(b)
 	}
 	_, help, _ := strings.Cut(ok(t, "", "--help"), "Exit codes:")

@@ -177,3 +177,6 @@ func keys(v any) []string {
 	slices.Sort(out)
 	return out
 }
+
+// must returns a check that fails the test unless err is nil, and returns v: v := must(s.Get(ctx, id))(t).
+func must[T any](v T, err error) func(require.TestingT) T { return dbtest.Must(v, err) }

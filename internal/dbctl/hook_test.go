@@ -109,16 +109,14 @@ func TestHookPrivateParts(t *testing.T) {
 		`[" kept as it is ",1,true,null,{"a":[]}]`:                                                                        `[" kept as it is ",1,true,null,{"a":[]}]`,
 		`"</private> a < b & c"`: `"</private> a < b & c"`,
 	} {
-		got, err := publicJSON(json.RawMessage(value))
-		require.NoError(t, err)
+		got := must(publicJSON(json.RawMessage(value)))(t)
 		require.Equal(t, want, got, value)
 	}
 }
 
 func conversation(t *testing.T, file string) []ctxpage.Turn {
 	t.Helper()
-	db, err := ctxpage.Open(file, ctxpage.Options{})
-	require.NoError(t, err)
+	db := must(ctxpage.Open(file, ctxpage.Options{}))(t)
 	defer db.Close()
 	var out []ctxpage.Turn
 	for v, err := range db.Scope("acme/dev").Session(hookSession).Turns(t.Context(), 0) {
@@ -139,10 +137,8 @@ func roles(turns []ctxpage.Turn) (all []string) {
 // turns as its line says, whatever else it carries, and an event that is not known does not block the host.
 func TestHookRealEvents(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "agent.ctx")
-	transcript, err := filepath.Abs("testdata/hooks/transcript.jsonl")
-	require.NoError(t, err)
-	session, err := os.ReadFile("testdata/hooks/session.jsonl")
-	require.NoError(t, err)
+	transcript := must(filepath.Abs("testdata/hooks/transcript.jsonl"))(t)
+	session := must(os.ReadFile("testdata/hooks/session.jsonl"))(t)
 	before, kinds := 0, map[string]int{}
 	for line := range strings.Lines(string(session)) {
 		var recorded struct {
@@ -185,11 +181,9 @@ func bytesStored(t *testing.T, file string) string {
 	t.Helper()
 	var all strings.Builder
 	for _, pattern := range []string{file, file + "-wal/*", file + "-manifest/*"} {
-		paths, err := filepath.Glob(pattern)
-		require.NoError(t, err)
+		paths := must(filepath.Glob(pattern))(t)
 		for _, path := range paths {
-			b, err := os.ReadFile(path)
-			require.NoError(t, err)
+			b := must(os.ReadFile(path))(t)
 			all.Write(b)
 		}
 	}
@@ -305,8 +299,7 @@ const (
 
 func TestHookIsQuick(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "agent.ctx")
-	db, err := ctxpage.Open(file, ctxpage.Options{})
-	require.NoError(t, err)
+	db := must(ctxpage.Open(file, ctxpage.Options{}))(t)
 	defer db.Close()
 	took := func(in string, args ...string) time.Duration {
 		cmd := exec.Command(os.Args[0], args...)

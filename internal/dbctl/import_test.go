@@ -179,8 +179,7 @@ func TestImportCancelled(t *testing.T) {
 	}
 	file := filepath.Join(t.TempDir(), "agent.ctx")
 	ok(t, "", "init", file)
-	db, err := ctxpage.Open(file, ctxpage.Options{FileRoots: []string{dir}})
-	require.NoError(t, err)
+	db := must(ctxpage.Open(file, ctxpage.Options{FileRoots: []string{dir}}))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	w := &freshness.Walker{Dir: dir, MaxSize: 1000}
 	require.NoError(t, w.Walk(ctx))
@@ -189,7 +188,7 @@ func TestImportCancelled(t *testing.T) {
 			cancel()
 		}
 	}}
-	err = im.run(ctx)
+	err := im.run(ctx)
 	require.ErrorIs(t, err, context.Canceled)
 	require.Equal(t, importFiles, im.out.Written)
 	require.NoError(t, db.Close())

@@ -45,8 +45,7 @@ func TestKeyVerbs(t *testing.T) {
 	says(exitOK, "a kettle", "get", third, "acme", "a")
 	says(exitUsage, "expected none", "restore", backup, third, "--keyring", file+".keys", "--force") // it could have keys that third has destroyed
 	says(exitOK, "restored", "restore", backup, third, "--force")
-	b, err := os.ReadFile(file + ".keys")
-	require.NoError(t, err)
+	b := must(os.ReadFile(file + ".keys"))(t)
 	require.NoError(t, os.WriteFile(restored+".keys", b, 0o600))
 	says(exitOK, "restored", "restore", backup, restored)
 	says(exitOK, "a kettle", "get", restored, "acme", "a")

@@ -25,18 +25,15 @@ func liveWriter(t *testing.T, file string) *os.Process {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), writerEnv+"="+file)
 	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	require.NoError(t, err)
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
+	in := must(cmd.StdinPipe())(t)
+	out := must(cmd.StdoutPipe())(t)
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = in.Close()
 		_, _ = io.Copy(io.Discard, out)
 		require.NoError(t, cmd.Wait(), "the agent was not disturbed")
 	})
-	said, err := bufio.NewReader(out).ReadString('\n')
-	require.NoError(t, err)
+	said := must(bufio.NewReader(out).ReadString('\n'))(t)
 	require.Equal(t, "ready\n", said)
 	return cmd.Process
 }
@@ -157,8 +154,7 @@ func TestTheHolderIsNamed(t *testing.T) {
 // A reader is named as one, and the writer before it is not blamed.
 func TestReadersAreNamed(t *testing.T) {
 	file := newDB(t)
-	db, err := ctxpage.Open(file, ctxpage.Options{ReadOnly: true})
-	require.NoError(t, err)
+	db := must(ctxpage.Open(file, ctxpage.Options{ReadOnly: true}))(t)
 	defer db.Close()
 	ok(t, "", "ls", file)
 	r := dbctl("", "put", file, "acme", "x", "y", "--wait", "0s")
@@ -205,8 +201,7 @@ func TestCheckFindsDamage(t *testing.T) {
 			require.NoError(t, os.RemoveAll(file+"-wal"))
 		},
 		"audit": func(t *testing.T, file string) {
-			leaves, err := filepath.Glob(file + "-manifest/leaves-*")
-			require.NoError(t, err)
+			leaves := must(filepath.Glob(file + "-manifest/leaves-*"))(t)
 			flip(t, leaves[0], "acme/support")
 		},
 	} {
@@ -226,19 +221,15 @@ func TestCheckFindsDamage(t *testing.T) {
 // same database before the cut.
 func TestCheckFindsCutLog(t *testing.T) {
 	file, killed := newDB(t), filepath.Join(t.TempDir(), "killed.ctx")
-	db, err := ctxpage.Open(file, ctxpage.Options{})
-	require.NoError(t, err)
+	db := must(ctxpage.Open(file, ctxpage.Options{}))(t)
 	for _, id := range []string{"first", "second"} {
-		_, err := db.Scope("acme").Put(t.Context(), ctxpage.Artefact{ID: id, Text: "the text of " + id})
-		require.NoError(t, err)
+		must(db.Scope("acme").Put(t.Context(), ctxpage.Artefact{ID: id, Text: "the text of " + id}))(t)
 	}
 	require.NoError(t, dbtest.Copy(file, killed))
 	require.NoError(t, db.Close())
-	log, err := filepath.Glob(killed + "-wal/*.wal")
-	require.NoError(t, err)
+	log := must(filepath.Glob(killed + "-wal/*.wal"))(t)
 	require.Len(t, log, 1)
-	whole, err := os.ReadFile(log[0])
-	require.NoError(t, err)
+	whole := must(os.ReadFile(log[0]))(t)
 	require.NoError(t, os.Truncate(log[0], int64(bytes.LastIndex(whole, []byte("the text of second")))))
 	for _, verb := range [][]string{{"check", killed}, {"ls", killed}} {
 		r := dbctl("", verb...)
@@ -257,8 +248,7 @@ func TestCheckFindsCutLog(t *testing.T) {
 // flip changes a byte in the middle of a text wherever it stands in a file.
 func flip(t *testing.T, path, text string) {
 	t.Helper()
-	b, err := os.ReadFile(path)
-	require.NoError(t, err)
+	b := must(os.ReadFile(path))(t)
 	s := string(b)
 	require.Contains(t, s, text)
 	wrong := text[:len(text)/2] + "~" + text[len(text)/2+1:]

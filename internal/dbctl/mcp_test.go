@@ -27,16 +27,12 @@ func TestMCPServesAHost(t *testing.T) {
 	host := func(args ...string) *mcp.ClientSession {
 		cmd := exec.Command(os.Args[0], append([]string{"mcp", file, "--scope", "acme"}, args...)...)
 		cmd.Env = append(os.Environ(), childEnv+"=1")
-		session, err := mcp.NewClient(&mcp.Implementation{Name: "host", Version: "1"}, nil).Connect(t.Context(), &mcp.CommandTransport{Command: cmd}, nil)
-		require.NoError(t, err)
-		return session
+		return must(mcp.NewClient(&mcp.Implementation{Name: "host", Version: "1"}, nil).Connect(t.Context(), &mcp.CommandTransport{Command: cmd}, nil))(t)
 	}
 	s := host("--write", "--actor", "model", "--evaluator", judge)
 	put := func(id string) string {
-		res, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: "put", Arguments: map[string]any{"writes": []any{map[string]any{"id": id, "text": "Refund it."}}}})
-		require.NoError(t, err)
-		b, err := json.Marshal(res)
-		require.NoError(t, err)
+		res := must(s.CallTool(t.Context(), &mcp.CallToolParams{Name: "put", Arguments: map[string]any{"writes": []any{map[string]any{"id": id, "text": "Refund it."}}}}))(t)
+		b := must(json.Marshal(res))(t)
 		return string(b)
 	}
 	require.Contains(t, put("answer"), `\"status\":\"committed\"`)

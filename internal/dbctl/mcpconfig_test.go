@@ -22,8 +22,7 @@ func clientHome(t *testing.T) string {
 }
 
 func readText(t *testing.T, path string) string {
-	b, err := os.ReadFile(path)
-	require.NoError(t, err)
+	b := must(os.ReadFile(path))(t)
 	return string(b)
 }
 
@@ -56,8 +55,7 @@ func TestMCPConfigOfEachClient(t *testing.T) {
 	require.Contains(t, ok(t, "", "mcp", "config", "claude-code", "--http", "127.0.0.1:8700"), `"url": "http://127.0.0.1:8700/mcp"`)
 	toml := ok(t, "", "mcp", "config", "codex", "agent.ctx", "--scope", "a\"\\ü", "--actor", "m\x7f")
 	require.Regexp(t, `^\[mcp_servers.ctxpage\]\ncommand = "/.*"\nargs = \["mcp", "serve", "/.*", "--scope=a\\"\\\\ü", "--actor=m\\u007f"\]\n$`, toml)
-	entries, err := os.ReadDir(home)
-	require.NoError(t, err)
+	entries := must(os.ReadDir(home))(t)
 	require.Empty(t, entries, "printing writes nothing")
 }
 
@@ -68,8 +66,7 @@ func TestMCPConfigInstalls(t *testing.T) {
 	}
 	home := clientHome(t)
 	calls := stubs(t, home, "claude", "codex", "gemini", "code")
-	self, err := os.Executable()
-	require.NoError(t, err)
+	self := must(os.Executable())(t)
 	file := filepath.Join(home, "agent.ctx")
 	serve := "|mcp|serve|" + file + "|--scope=a"
 	for client, want := range map[string][]string{

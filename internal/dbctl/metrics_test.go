@@ -17,8 +17,7 @@ import (
 // scrape gets a URL with a bearer token.
 func scrape(t *testing.T, url, token string, how ...func(*http.Request)) (status int, body string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-	require.NoError(t, err)
+	req := must(http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil))(t)
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
@@ -26,11 +25,9 @@ func scrape(t *testing.T, url, token string, how ...func(*http.Request)) (status
 		f(req)
 	}
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	res, err := client.Do(req)
-	require.NoError(t, err)
+	res := must(client.Do(req))(t)
 	defer res.Body.Close()
-	b, err := io.ReadAll(res.Body)
-	require.NoError(t, err)
+	b := must(io.ReadAll(res.Body))(t)
 	if res.StatusCode == http.StatusOK {
 		require.Equal(t, "text/plain; version=0.0.4; charset=utf-8", res.Header.Get("Content-Type"))
 	}
@@ -75,8 +72,7 @@ func TestMetrics(t *testing.T) {
 	s := startServe(t, file, "--metrics", "127.0.0.1:0", "--stdin")
 	secret, err := os.ReadFile(file + ".metrics-token")
 	require.NoError(t, err, "it is made")
-	st, err := os.Stat(file + ".metrics-token")
-	require.NoError(t, err)
+	st := must(os.Stat(file + ".metrics-token"))(t)
 	require.True(t, !system.Modes || st.Mode().Perm() == 0o600, st.Mode())
 	token := strings.TrimSpace(string(secret))
 	require.Contains(t, waitFor(t, s.Metrics, token, `ctxpage_calls_under_way{door="socket"} 0`), `ctxpage_calls_under_way{door="stream"} 0`)

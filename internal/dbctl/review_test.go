@@ -38,11 +38,9 @@ func TestReviewShowsLookAlikes(t *testing.T) {
 func TestReviewShowsEverything(t *testing.T) {
 	file := newDB(t)
 	ok(t, "Refunds up to 500.", "put", file, "acme/support", "policy", "-")
-	db, err := ctxpage.Open(file, ctxpage.Options{})
-	require.NoError(t, err)
+	db := must(ctxpage.Open(file, ctxpage.Options{}))(t)
 	s := db.Scope("acme/support", ctxpage.WithActor("agent"))
-	tx, err := s.Begin(t.Context())
-	require.NoError(t, err)
+	tx := must(s.Begin(t.Context()))(t)
 	relevance := 0.5
 	full := ctxpage.Artefact{
 		ID: "policy", Text: "The shop opens at nine.", Kind: store.KindMessage, Role: "assistant", Name: "nora", Group: "chat-1", Seq: 3, Subject: "ann",

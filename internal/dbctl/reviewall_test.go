@@ -16,11 +16,9 @@ import (
 // pages out of use.
 func TestReviewApproveAll(t *testing.T) {
 	file := newDB(t)
-	db, err := ctxpage.Open(file, ctxpage.Options{})
-	require.NoError(t, err)
+	db := must(ctxpage.Open(file, ctxpage.Options{}))(t)
 	hold := func(scope, actor, id string, kind store.Kind, tags ...string) {
-		tx, err := db.Scope(scope, ctxpage.WithActor(actor)).Begin(t.Context())
-		require.NoError(t, err)
+		tx := must(db.Scope(scope, ctxpage.WithActor(actor)).Begin(t.Context()))(t)
 		require.NoError(t, tx.Put(t.Context(), ctxpage.Artefact{ID: id, Text: "text of " + id, Kind: kind, Tags: tags}))
 		require.ErrorIs(t, tx.Commit(t.Context(), ctxpage.Verdict{}), store.ErrHeld)
 	}
@@ -31,11 +29,9 @@ func TestReviewApproveAll(t *testing.T) {
 	hold("acme/sales", "claude", "sales", store.KindSummary)
 	hold("acme/support", "claude", "late", store.KindFact)
 	for _, id := range []string{"late", "policy"} { // the host writes what the draft would, meanwhile
-		_, err = db.Scope("acme/support").Put(t.Context(), ctxpage.Artefact{ID: id, Text: "of the host"})
-		require.NoError(t, err)
+		must(db.Scope("acme/support").Put(t.Context(), ctxpage.Artefact{ID: id, Text: "of the host"}))(t)
 	}
-	tx, err := db.Scope("acme/support", ctxpage.WithActor("claude")).Begin(t.Context())
-	require.NoError(t, err)
+	tx := must(db.Scope("acme/support", ctxpage.WithActor("claude")).Begin(t.Context()))(t)
 	require.NoError(t, tx.Delete(t.Context(), "policy"))
 	require.ErrorIs(t, tx.Commit(t.Context(), ctxpage.Verdict{}), store.ErrHeld)
 	require.NoError(t, db.Close())

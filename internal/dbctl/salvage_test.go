@@ -16,8 +16,7 @@ func TestDamagedText(t *testing.T) {
 	ok(t, "", "put", file, "acme", "a", "the first text")
 	ok(t, "", "put", file, "acme", "b", "the second text")
 	require.Contains(t, ok(t, "", "check", file), "no damage found")
-	b, err := os.ReadFile(file)
-	require.NoError(t, err)
+	b := must(os.ReadFile(file))(t)
 	require.Contains(t, string(b), "the second text")
 	require.NoError(t, os.WriteFile(file, bytes.ReplaceAll(b, []byte("the second text"), []byte("the sacond text")), 0o600))
 
@@ -39,11 +38,9 @@ func TestDamagedText(t *testing.T) {
 	require.Contains(t, ok(t, "", "get", saved, "acme", "b"), "the second text")
 	require.Equal(t, exitFailed, dbctl("", "salvage", file, saved).code, "there is one already")
 
-	logs, err := filepath.Glob(file + "-wal/*")
-	require.NoError(t, err)
+	logs := must(filepath.Glob(file + "-wal/*"))(t)
 	for _, name := range logs {
-		b, err := os.ReadFile(name)
-		require.NoError(t, err)
+		b := must(os.ReadFile(name))(t)
 		require.NoError(t, os.WriteFile(name, bytes.ReplaceAll(b, []byte("the second text"), []byte("the sacond text")), 0o600))
 	}
 	saved = filepath.Join(t.TempDir(), "less.ctx")

@@ -36,15 +36,11 @@ func startServe(t *testing.T, args ...string) *serving {
 	t.Helper()
 	s := &serving{cmd: exec.Command(os.Args[0], append([]string{"serve", "--json"}, args...)...), done: make(chan error, 1)}
 	s.cmd.Env = append(os.Environ(), childEnv+"=1")
-	var err error
-	s.in, err = s.cmd.StdinPipe()
-	require.NoError(t, err)
-	out, err := s.cmd.StdoutPipe()
-	require.NoError(t, err)
+	s.in = must(s.cmd.StdinPipe())(t)
+	out := must(s.cmd.StdoutPipe())(t)
 	s.cmd.Stderr = os.Stderr
 	require.NoError(t, s.cmd.Start())
-	line, err := bufio.NewReader(out).ReadString('\n')
-	require.NoError(t, err)
+	line := must(bufio.NewReader(out).ReadString('\n'))(t)
 	require.NoError(t, json.Unmarshal([]byte(line), &s.servingView))
 	go func() { s.done <- s.cmd.Wait() }()
 	t.Cleanup(func() { _ = s.cmd.Process.Kill() })
@@ -66,9 +62,7 @@ func (s *serving) ends(t *testing.T, why string) {
 // post makes a call at a unix socket, or at a URL.
 func (s *serving) post(t *testing.T, call, body string, headers ...string) string {
 	t.Helper()
-	said, err := s.call(t, call, body, headers...)
-	require.NoError(t, err)
-	return said
+	return must(s.call(t, call, body, headers...))(t)
 }
 
 // call is post where there may be no server any more.
@@ -189,13 +183,11 @@ func TestServeOverTCPIsFound(t *testing.T) {
 	s := startServe(t, file, "--http", "127.0.0.1:0", "--stdin")
 	found := func() (url, token string) {
 		var lock struct{ Socket string }
-		text, err := os.ReadFile(file + ".http.lock")
-		require.NoError(t, err)
+		text := must(os.ReadFile(file + ".http.lock"))(t)
 		if len(text) > 0 {
 			require.NoError(t, json.Unmarshal(text, &lock))
 		}
-		text, err = os.ReadFile(file + ".http.tokens")
-		require.NoError(t, err)
+		text = must(os.ReadFile(file + ".http.tokens"))(t)
 		words := strings.Fields(string(text))
 		require.Len(t, words, 2)
 		require.Equal(t, "operator", words[0])
@@ -239,8 +231,7 @@ func TestTokensAreMadeOnce(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range made {
 		all.Go(func() {
-			tokens, err := readTokens(path, true)
-			require.NoError(t, err)
+			tokens := must(readTokens(path, true))(t)
 			made[i] = tokens
 		})
 	}
@@ -249,7 +240,6 @@ func TestTokensAreMadeOnce(t *testing.T) {
 		require.Equal(t, made[0], tokens)
 		require.Len(t, tokens, 1)
 	}
-	left, err := os.ReadDir(filepath.Dir(path))
-	require.NoError(t, err)
+	left := must(os.ReadDir(filepath.Dir(path)))(t)
 	require.Len(t, left, 1, "no file is left over")
 }

@@ -89,8 +89,7 @@ func TestSessionVerbs(t *testing.T) {
 	ok(t, "", verb("session contract", contract)...)
 	raw, err := os.ReadFile(contract)
 	require.NoError(t, err)
-	_, err = handoff.ReadLedger(raw)
-	require.NoError(t, err)
+	must(handoff.ReadLedger(raw))(t)
 	require.Contains(t, ok(t, "", verb("session contract", contract)...), ": 0 bytes")
 	ok(t, "", verb("session contract", filepath.Join(t.TempDir(), "compat"), "--dialect", "compat")...)
 
@@ -100,13 +99,11 @@ func TestSessionVerbs(t *testing.T) {
 	require.Contains(t, ok(t, "", verb("handoff", "--to", "night")...), "help Ann")
 	require.Contains(t, ok(t, "", verb("handoff", "--format", "limn")...), "handoff-state")
 	packet := ok(t, "", verb("handoff", "--format", "json")...)
-	parsed, err := session.ReadPacket([]byte(packet))
-	require.NoError(t, err)
+	parsed := must(session.ReadPacket([]byte(packet)))(t)
 	for i := range session.MaxReferences + 1 {
 		parsed.Context = append(parsed.Context, session.ContextItem{Context: fmt.Sprintf("paged acme:x-%d@1 (1 tokens, digest 0123456789ab): x", i), WhyItMatters: "x"})
 	}
-	large, err := parsed.JSON()
-	require.NoError(t, err)
+	large := must(parsed.JSON())(t)
 	for _, more := range [][]string{{}, {"--dry-run"}} {
 		r := dbctl(string(large), append([]string{"session", "receive", file, "acme/night", "large"}, more...)...)
 		require.Equal(t, exitUsage, r.code, r.err)
@@ -171,10 +168,8 @@ func TestContractWritersTakeTurns(t *testing.T) {
 		for range 8 {
 			require.Equal(t, exitOK, <-codes)
 		}
-		raw, err := os.ReadFile(contract)
-		require.NoError(t, err)
-		ledger, err := handoff.ReadLedger(raw)
-		require.NoError(t, err)
+		raw := must(os.ReadFile(contract))(t)
+		ledger := must(handoff.ReadLedger(raw))(t)
 		require.Contains(t, string(raw), "-- pass 1 key ")
 		require.Equal(t, 36, len(ledger.List("retained-blocks"))+len(ledger.List("paged-blocks"))+len(ledger.List("evicted-blocks")))
 	}

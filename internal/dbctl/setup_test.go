@@ -44,8 +44,7 @@ func TestSetup(t *testing.T) {
 		t.Run(client, func(t *testing.T) {
 			home := clientHome(t)
 			calls := stubs(t, home, "claude", "codex", "gemini")
-			self, err := os.Executable()
-			require.NoError(t, err)
+			self := must(os.Executable())(t)
 			db := filepath.Join(home, "my agent's.ctx")
 			fill := strings.NewReplacer("SELF", self, "FILE", db)
 			hooks, skill := filepath.Join(home, want.hooks), filepath.Join(home, want.skill, "ctxpage", "SKILL.md")

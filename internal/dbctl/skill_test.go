@@ -17,8 +17,7 @@ import (
 // The skill has the form of agentskills.io, and every verb, flag and tool that it names exists.
 func TestSkill(t *testing.T) {
 	const file = "skills/ctxpage/SKILL.md"
-	text, err := os.ReadFile(file)
-	require.NoError(t, err)
+	text := must(os.ReadFile(file))(t)
 	head, body, ok := strings.Cut(strings.TrimPrefix(string(text), "---\n"), "\n---\n")
 	require.True(t, ok && strings.HasPrefix(string(text), "---\n"), "front matter")
 	fields := map[string]string{}
@@ -101,8 +100,7 @@ func skillServer(t *testing.T) *mcp.ClientSession {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "mcp", filepath.Join(t.TempDir(), "agent.ctx"), "--scope", "acme/support", "--write")
 	cmd.Env = append(os.Environ(), childEnv+"=1")
-	s, err := mcp.NewClient(&mcp.Implementation{Name: "host", Version: "1"}, nil).Connect(t.Context(), &mcp.CommandTransport{Command: cmd}, nil)
-	require.NoError(t, err)
+	s := must(mcp.NewClient(&mcp.Implementation{Name: "host", Version: "1"}, nil).Connect(t.Context(), &mcp.CommandTransport{Command: cmd}, nil))(t)
 	t.Cleanup(func() { s.Close() })
 	return s
 }

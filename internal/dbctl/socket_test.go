@@ -24,12 +24,10 @@ func serveAt(t *testing.T, file string) (name string) {
 	t.Helper()
 	st, err := filestore.Open(filestore.Options{Path: file, MustExist: true, State: ctxpage.StateKinds()})
 	require.NoError(t, err)
-	srv, err := remote.NewServer(context.Background(), st, remote.ServerOptions{Program: "test"})
-	require.NoError(t, err)
+	srv := must(remote.NewServer(context.Background(), st, remote.ServerOptions{Program: "test"}))(t)
 	dir, err := os.MkdirTemp("", "s") // the path of a socket must be short
 	require.NoError(t, err)
-	l, err := remote.Listen(filepath.Join(dir, "s"))
-	require.NoError(t, err)
+	l := must(remote.Listen(filepath.Join(dir, "s")))(t)
 	done := make(chan struct{})
 	go func() { defer close(done); _ = srv.Serve(l) }()
 	t.Cleanup(func() {

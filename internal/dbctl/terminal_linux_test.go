@@ -28,10 +28,8 @@ func onTerminal(t *testing.T, args ...string) string {
 		_, _, errno := syscall.Syscall(syscall.SYS_IOCTL, master.Fd(), req, uintptr(unsafe.Pointer(arg)))
 		require.Zero(t, errno)
 	}
-	slave, err := os.OpenFile(fmt.Sprint("/dev/pts/", number), os.O_RDWR|syscall.O_NOCTTY, 0)
-	require.NoError(t, err)
-	exe, err := os.Executable()
-	require.NoError(t, err)
+	slave := must(os.OpenFile(fmt.Sprint("/dev/pts/", number), os.O_RDWR|syscall.O_NOCTTY, 0))(t)
+	exe := must(os.Executable())(t)
 	cmd := exec.Command(exe, args...)
 	cmd.Env = append(os.Environ(), childEnv+"=1")
 	cmd.Stdout, cmd.Stderr = slave, slave

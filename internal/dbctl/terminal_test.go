@@ -34,8 +34,7 @@ func TestGuardKeepsRunesWhole(t *testing.T) {
 			var out bytes.Buffer
 			g := &guard{w: &out, terminal: true, as: &globals{JSON: asJSON}}
 			for i := range len(text) { // a byte at a time
-				n, err := g.Write([]byte{text[i]})
-				require.NoError(t, err)
+				n := must(g.Write([]byte{text[i]}))(t)
 				require.Equal(t, 1, n)
 			}
 			require.Equal(t, strings.TrimSuffix(want, "�"), strings.TrimSuffix(out.String(), "�"))

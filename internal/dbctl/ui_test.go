@@ -33,15 +33,12 @@ func startUI(t *testing.T, args ...string) *inspecting {
 	t.Helper()
 	i := &inspecting{t: t, cmd: exec.Command(os.Args[0], append([]string{"ui", "--json"}, args...)...)}
 	i.cmd.Env, i.cmd.Stderr = append(os.Environ(), childEnv+"=1"), os.Stderr
-	out, err := i.cmd.StdoutPipe()
-	require.NoError(t, err)
+	out := must(i.cmd.StdoutPipe())(t)
 	require.NoError(t, i.cmd.Start())
-	line, err := bufio.NewReader(out).ReadBytes('\n')
-	require.NoError(t, err)
+	line := must(bufio.NewReader(out).ReadBytes('\n'))(t)
 	var said uiView
 	require.NoError(t, json.Unmarshal(line, &said))
-	jar, err := cookiejar.New(nil)
-	require.NoError(t, err)
+	jar := must(cookiejar.New(nil))(t)
 	i.metrics = said.Metrics
 	i.client, i.origin = &http.Client{Jar: jar}, said.URL[:strings.Index(said.URL, "/enter")]
 	require.True(t, strings.HasPrefix(i.origin, "http://127.0.0.1:"))
@@ -92,11 +89,9 @@ func TestUI(t *testing.T) {
 	require.Contains(t, startUI(t, file, "--read-only").shows(trace), "leaves no manifest")
 	require.Equal(t, before, last())
 
-	db, err := ctxpage.Open(file, ctxpage.Options{})
-	require.NoError(t, err)
+	db := must(ctxpage.Open(file, ctxpage.Options{}))(t)
 	beside := startUI(t, file, "--write")
-	_, err = db.Scope("acme/support").Put(context.Background(), ctxpage.Artefact{ID: "written-meanwhile", Text: "by the agent"})
-	require.NoError(t, err)
+	must(db.Scope("acme/support").Put(context.Background(), ctxpage.Artefact{ID: "written-meanwhile", Text: "by the agent"}))(t)
 	_, body := beside.get("/page?ref=acme/support:written-meanwhile")
 	require.Contains(t, body, "by the agent")
 	beside.shows(trace)

@@ -116,8 +116,7 @@ func TestInitGoesOn(t *testing.T) {
 	}
 	foreign := at("buy milk\n")
 	require.Equal(t, exitFailed, dbctl("", "init", foreign).code)
-	b, err := os.ReadFile(foreign)
-	require.NoError(t, err)
+	b := must(os.ReadFile(foreign))(t)
 	require.Equal(t, "buy milk\n", string(b))
 	lost := newDB(t)
 	require.NoError(t, os.Truncate(lost, 0))
@@ -131,11 +130,9 @@ func TestVerifyGoesOn(t *testing.T) {
 	file := newDB(t)
 	ok(t, "", "put", file, "acme", "second", "word")
 	ok(t, "", "put", file, "acme", "third", "word")
-	at, err := filepath.Glob(file + "-manifest/leaves-*")
-	require.NoError(t, err)
+	at := must(filepath.Glob(file + "-manifest/leaves-*"))(t)
 	require.Len(t, at, 1)
-	b, err := os.ReadFile(at[0])
-	require.NoError(t, err)
+	b := must(os.ReadFile(at[0]))(t)
 	for _, id := range []string{"refund-policy", "second"} {
 		b[strings.Index(string(b), id)] ^= 1
 	}
@@ -156,8 +153,7 @@ func TestVerifyGoesOn(t *testing.T) {
 	require.Contains(t, r.err, "leaf 3")
 
 	copied := filepath.Join(t.TempDir(), "agent.ctx")
-	b, err = os.ReadFile(file)
-	require.NoError(t, err)
+	b = must(os.ReadFile(file))(t)
 	require.NoError(t, os.WriteFile(copied, b, 0o600))
 	for _, verb := range []string{"verify", "head", "ls"} {
 		r := dbctl("", "manifest", verb, copied)
@@ -172,8 +168,7 @@ func TestProofOfWhatItShows(t *testing.T) {
 	dir := t.TempDir()
 	head := asJSON(t, "", "manifest", "head", file)["head"].(string)
 	verify := func(proof map[string]any, more ...string) result {
-		b, err := json.Marshal(proof)
-		require.NoError(t, err)
+		b := must(json.Marshal(proof))(t)
 		path := filepath.Join(dir, "proof.json")
 		require.NoError(t, os.WriteFile(path, b, 0o600))
 		return dbctl("", append([]string{"manifest", "verify", "--proof", path, "--head", head}, more...)...)
@@ -394,8 +389,7 @@ func TestBackupAndRestore(t *testing.T) {
 	require.Equal(t, exitDamaged, dbctl("", "manifest", "verify", file, "--head", late).code)
 	ok(t, "", "check", file)
 
-	b, err := os.ReadFile(backup)
-	require.NoError(t, err)
+	b := must(os.ReadFile(backup))(t)
 	for i := len(b) / 3; i < len(b)/3+64; i++ {
 		b[i] ^= 0xff
 	}

@@ -32,8 +32,7 @@ func startWatch(t *testing.T, args ...string) *watching {
 	w := &watching{cmd: exec.Command(os.Args[0], append([]string{"watch", "--json"}, args...)...)}
 	w.cmd.Env = append(os.Environ(), childEnv+"=1")
 	w.cmd.Stderr = os.Stderr
-	out, err := w.cmd.StdoutPipe()
-	require.NoError(t, err)
+	out := must(w.cmd.StdoutPipe())(t)
 	require.NoError(t, w.cmd.Start())
 	t.Cleanup(func() { _ = w.cmd.Process.Kill() })
 	w.lines = bufio.NewReader(out)
@@ -44,8 +43,7 @@ func startWatch(t *testing.T, args ...string) *watching {
 // next waits for the next line.
 func (w *watching) next(t *testing.T) (e struct{ Kind string }) {
 	t.Helper()
-	line, err := w.lines.ReadString('\n')
-	require.NoError(t, err)
+	line := must(w.lines.ReadString('\n'))(t)
 	require.NoError(t, json.Unmarshal([]byte(line), &e))
 	return e
 }
@@ -82,8 +80,7 @@ func TestWatchBesideServe(t *testing.T) {
 	id := "" // of the turn that matters
 	for rounds, n := 0, 0; rounds < 4; rounds++ {
 		for before := window(); ; n++ {
-			turn, err := json.Marshal(map[string]any{"session": "chat", "turns": []any{map[string]any{"id": fmt.Sprint("t", n), "role": "assistant", "text": words(n), "priority": map[bool]string{true: "critical", false: "low"}[n == 0], "relevance": 0.4}}})
-			require.NoError(t, err)
+			turn := must(json.Marshal(map[string]any{"session": "chat", "turns": []any{map[string]any{"id": fmt.Sprint("t", n), "role": "assistant", "text": words(n), "priority": map[bool]string{true: "critical", false: "low"}[n == 0], "relevance": 0.4}}}))(t)
 			require.Contains(t, s.post(t, "session/append", string(turn), asHost), "refs")
 			if id == "" {
 				id = fmt.Sprint("t", n)
@@ -116,8 +113,7 @@ func TestWatchBesideServe(t *testing.T) {
 	w = startWatch(t, file, "acme", "chat", "--summarizer", model.URL+"/v1#small")
 	for n, passes := 1000, 0; model.calls.Load() == 0; n++ {
 		require.Less(t, passes, 20, "of so many passes none had a turn summarised")
-		turn, err := json.Marshal(map[string]any{"session": "chat", "turns": []any{map[string]any{"role": "assistant", "text": words(n)}}})
-		require.NoError(t, err)
+		turn := must(json.Marshal(map[string]any{"session": "chat", "turns": []any{map[string]any{"role": "assistant", "text": words(n)}}}))(t)
 		before := window()
 		require.Contains(t, s.post(t, "session/append", string(turn), asHost), "refs")
 		if after := window(); before.Tokens+after.Stored-before.Stored > limits.Trigger {
@@ -156,21 +152,19 @@ func TestSummarizers(t *testing.T) {
 	t.Setenv(summarizerKey, "secret")
 	require.NoError(t, (&summarizerFlags{Summarizer: model.URL + "/v1#small%20one"}).summarizeWith(a))
 	require.Equal(t, "small one", a.summarizer.Name())
-	out, err := a.summarizer.Summarize(t.Context(), "a long text", 50)
-	require.NoError(t, err)
+	out := must(a.summarizer.Summarize(t.Context(), "a long text", 50))(t)
 	require.Equal(t, "In short.", out)
 	require.Equal(t, "small one", (*model.asked.Load())["model"])
 	require.EqualValues(t, 50, (*model.asked.Load())["max_tokens"])
 	require.NoError(t, (&summarizerFlags{Summarizer: model.URL + "/v2#m"}).summarizeWith(a))
-	_, err = a.summarizer.Summarize(t.Context(), "a long text", 50)
+	_, err := a.summarizer.Summarize(t.Context(), "a long text", 50)
 	require.ErrorContains(t, err, "400")
 	require.NotContains(t, err.Error(), "secret")
 
 	program := filepath.Join(t.TempDir(), "short.sh")
 	require.NoError(t, os.WriteFile(program, []byte("#!/bin/sh\necho \"$CTXPAGE_MAX_TOKENS of $(cat)\"\n"), 0o700))
 	require.NoError(t, (&summarizerFlags{SummarizerCmd: program}).summarizeWith(a))
-	out, err = a.summarizer.Summarize(t.Context(), "a long text", 50)
-	require.NoError(t, err)
+	out = must(a.summarizer.Summarize(t.Context(), "a long text", 50))(t)
 	require.Equal(t, "50 of a long text", out)
 
 	for _, bad := range []summarizerFlags{{Summarizer: "http://x/v1"}, {Summarizer: "x#m"}, {Summarizer: "ftp://x#m"}, {Summarizer: "http://x#m", SummarizerCmd: "y"}} {
@@ -183,18 +177,14 @@ func TestSummarizers(t *testing.T) {
 func TestHookMakesThePassThatIsDue(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "agent.ctx")
 	for n := range 60 {
-		event, err := json.Marshal(map[string]any{"session_id": "chat", "hook_event_name": "Stop", "last_assistant_message": words(n)})
-		require.NoError(t, err)
+		event := must(json.Marshal(map[string]any{"session_id": "chat", "hook_event_name": "Stop", "last_assistant_message": words(n)}))(t)
 		ok(t, string(event), "hook", file, "--scope", "acme", "--strict", "--window", "60000", "--reserve", "30", "--priority", "low", "--relevance", "0.3")
 	}
-	db, err := ctxpage.Open(file, ctxpage.Options{ReadOnly: true})
-	require.NoError(t, err)
+	db := must(ctxpage.Open(file, ctxpage.Options{ReadOnly: true}))(t)
 	defer db.Close()
-	w, err := db.Scope("acme").Session("chat").Inspect(t.Context())
-	require.NoError(t, err)
+	w := must(db.Scope("acme").Session("chat").Inspect(t.Context()))(t)
 	require.Equal(t, 42_000, w.Limits.Usable)
-	passes, err := db.Scope("acme").Session("chat").Passes(t.Context())
-	require.NoError(t, err)
+	passes := must(db.Scope("acme").Session("chat").Passes(t.Context()))(t)
 	require.NotEmpty(t, passes)
 	for _, p := range passes {
 		require.Equal(t, session.PassWatcher, p.Kind)
@@ -212,12 +202,10 @@ func TestPriorityOfTurns(t *testing.T) {
 	require.Equal(t, exitUsage, dbctl("", "session", "append", file, "acme", "chat", "--priority", "top", "x").code)
 	require.Equal(t, exitUsage, dbctl("", "session", "append", file, "acme", "chat", "--relevance", "2", "x").code)
 	require.Equal(t, exitUsage, dbctl(`{"role":"user","text":"x","priority":"top"}`, "session", "append", file, "acme", "chat", "--jsonl").code)
-	db, err := ctxpage.Open(file, ctxpage.Options{ReadOnly: true})
-	require.NoError(t, err)
+	db := must(ctxpage.Open(file, ctxpage.Options{ReadOnly: true}))(t)
 	defer db.Close()
 	for id, want := range map[string]store.Priority{"a": store.PriorityCritical, "b": store.PriorityLow} {
-		v, err := db.Scope("acme").Get(t.Context(), id)
-		require.NoError(t, err)
+		v := must(db.Scope("acme").Get(t.Context(), id))(t)
 		require.Equal(t, want, v.Priority)
 		require.NotNil(t, v.Relevance)
 	}

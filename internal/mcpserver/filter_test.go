@@ -16,10 +16,9 @@ func TestToolsFilter(t *testing.T) {
 	t.Parallel()
 	db := memory(t)
 	for i := range 6 {
-		_, err := db.Scope("acme/support").Put(t.Context(), ctxpage.Artefact{
+		must(db.Scope("acme/support").Put(t.Context(), ctxpage.Artefact{
 			ID: fmt.Sprint("ticket-", i), Text: fmt.Sprint("a zebra was returned, case ", i), Tags: []string{[]string{"open", "closed"}[i%2]}, Meta: map[string]string{"rank": fmt.Sprint(i * 5)},
-		})
-		require.NoError(t, err)
+		}))(t)
 	}
 	s := connect(t, Config{DB: db, Scope: "acme/support"}, nil)
 	f := &view.Filter{TagsAny: []string{"open"}, Meta: map[string]any{"rank": map[string]any{"$gte": 10}}}

@@ -18,11 +18,9 @@ import (
 // raw is a client that writes bytes of its own.
 func raw(t *testing.T, addr, text string) net.Conn {
 	t.Helper()
-	c, err := net.Dial("tcp", addr)
-	require.NoError(t, err)
+	c := must(net.Dial("tcp", addr))(t)
 	t.Cleanup(func() { c.Close() })
-	_, err = io.WriteString(c, text)
-	require.NoError(t, err)
+	must(io.WriteString(c, text))(t)
 	return c
 }
 
@@ -33,8 +31,7 @@ const (
 // post sends a request of an older client and returns the status, its session and the answer.
 func post(t *testing.T, addr, session, body string) (int, string, string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+addr+HTTPPath, strings.NewReader(body))
-	require.NoError(t, err)
+	req := must(http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+addr+HTTPPath, strings.NewReader(body)))(t)
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json, text/event-stream")
 	if session != "" {
@@ -42,21 +39,17 @@ func post(t *testing.T, addr, session, body string) (int, string, string) {
 		req.Header.Set("Mcp-Protocol-Version", "2025-11-25")
 	}
 	req.Close = true
-	res, err := http.DefaultClient.Do(req)
-	require.NoError(t, err)
+	res := must(http.DefaultClient.Do(req))(t)
 	defer res.Body.Close()
-	b, err := io.ReadAll(res.Body)
-	require.NoError(t, err)
+	b := must(io.ReadAll(res.Body))(t)
 	return res.StatusCode, res.Header.Get("Mcp-Session-Id"), string(b)
 }
 
 // Clients that are slow, huge, endless, or leave in the middle do not keep others from being served, and leave nothing behind.
 func TestHostileClients(t *testing.T) {
-	s, err := New(Config{DB: memory(t), Scope: "acme/support"})
-	require.NoError(t, err)
+	s := must(New(Config{DB: memory(t), Scope: "acme/support"}))(t)
 	before := goleak.IgnoreCurrent()
-	l, err := Listen(t.Context(), "127.0.0.1:0")
-	require.NoError(t, err)
+	l := must(Listen(t.Context(), "127.0.0.1:0"))(t)
 	ctx, end := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- ServeHTTP(ctx, l, Handler(s, "")) }()
@@ -109,11 +102,9 @@ func TestHostileClients(t *testing.T) {
 
 // An older client that never says goodbye keeps a session; there are so many, and the next one is told.
 func TestSessionsAreBounded(t *testing.T) {
-	s, err := New(Config{DB: memory(t), Scope: "acme/support"})
-	require.NoError(t, err)
+	s := must(New(Config{DB: memory(t), Scope: "acme/support"}))(t)
 	before := goleak.IgnoreCurrent()
-	l, err := Listen(t.Context(), "127.0.0.1:0")
-	require.NoError(t, err)
+	l := must(Listen(t.Context(), "127.0.0.1:0"))(t)
 	ctx, end := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- ServeHTTP(ctx, l, Handler(s, "")) }()
@@ -131,12 +122,10 @@ func TestSessionsAreBounded(t *testing.T) {
 	require.Equal(t, http.StatusOK, status, "a session that is there goes on")
 	require.Contains(t, answer, "assemble")
 
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, "http://"+addr+HTTPPath, nil)
-	require.NoError(t, err)
+	req := must(http.NewRequestWithContext(t.Context(), http.MethodDelete, "http://"+addr+HTTPPath, nil))(t)
 	req.Header.Set("Mcp-Session-Id", last)
 	req.Header.Set("Mcp-Protocol-Version", "2025-11-25")
-	res, err := http.DefaultClient.Do(req)
-	require.NoError(t, err)
+	res := must(http.DefaultClient.Do(req))(t)
 	res.Body.Close()
 	status, _, answer = post(t, addr, "", initialize)
 	require.Equal(t, http.StatusOK, status, "a goodbye makes room: %s", answer)

@@ -33,12 +33,10 @@ func memory(t *testing.T) *ctxpage.DB {
 
 func memoryWith(t *testing.T, opts ctxpage.Options) *ctxpage.DB {
 	t.Helper()
-	db, err := ctxpage.Open(filepath.Join(t.TempDir(), "agent.ctx"), opts)
-	require.NoError(t, err)
+	db := must(ctxpage.Open(filepath.Join(t.TempDir(), "agent.ctx"), opts))(t)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	for scope, text := range map[string]string{"acme": "Opening hours are nine to five.", "acme/support": "Refunds up to $400 need no approval.", "acme/sales": "The secret rebate is 30 percent."} {
-		_, err := db.Scope(scope).Put(t.Context(), ctxpage.Artefact{ID: "policy-" + filepath.Base(scope), Text: text})
-		require.NoError(t, err)
+		must(db.Scope(scope).Put(t.Context(), ctxpage.Artefact{ID: "policy-" + filepath.Base(scope), Text: text}))(t)
 	}
 	return db
 }
@@ -46,13 +44,11 @@ func memoryWith(t *testing.T, opts ctxpage.Options) *ctxpage.DB {
 // connect is a client of the SDK at a server of ours.
 func connect(t *testing.T, c Config, opts *mcp.ClientOptions) *mcp.ClientSession {
 	t.Helper()
-	s, err := New(c)
-	require.NoError(t, err)
+	s := must(New(c))(t)
 	there, here := mcp.NewInMemoryTransports()
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(context.WithoutCancel(t.Context()), there) }()
-	session, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, opts).Connect(t.Context(), here, nil)
-	require.NoError(t, err)
+	session := must(mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, opts).Connect(t.Context(), here, nil))(t)
 	t.Cleanup(func() {
 		session.Close()
 		<-ended
@@ -63,8 +59,7 @@ func connect(t *testing.T, c Config, opts *mcp.ClientOptions) *mcp.ClientSession
 // textOfCall calls a tool and returns the one text of its result.
 func textOfCall(t *testing.T, s *mcp.ClientSession, name string, args any) (text string, failed bool) {
 	t.Helper()
-	res, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: name, Arguments: args})
-	require.NoError(t, err)
+	res := must(s.CallTool(t.Context(), &mcp.CallToolParams{Name: name, Arguments: args}))(t)
 	require.Nil(t, res.StructuredContent, "%s: nothing is sent twice", name)
 	require.Len(t, res.Content, 1)
 	return res.Content[0].(*mcp.TextContent).Text, res.IsError
@@ -85,19 +80,16 @@ func TestToolsAndSchemas(t *testing.T) {
 	t.Parallel()
 	db := memory(t)
 	for _, write := range []bool{false, true} {
-		list, err := connect(t, Config{DB: db, Scope: "acme/support", Write: write}, nil).ListTools(t.Context(), nil)
-		require.NoError(t, err)
+		list := must(connect(t, Config{DB: db, Scope: "acme/support", Write: write}, nil).ListTools(t.Context(), nil))(t)
 		var names []string
 		for _, tool := range list.Tools {
 			names = append(names, tool.Name)
 			require.NotNil(t, tool.Annotations.DestructiveHint, tool.Name)
 			require.NotNil(t, tool.Annotations.OpenWorldHint, tool.Name)
-			b, err := json.Marshal(tool.InputSchema)
-			require.NoError(t, err)
+			b := must(json.Marshal(tool.InputSchema))(t)
 			require.NotContains(t, string(b), `"null"`, "%s: a slice is an array", tool.Name)
 			for _, word := range []string{"path", "scope", "actor", "by", "confidence", "verdict"} {
-				in, err := json.Marshal(tool.InputSchema)
-				require.NoError(t, err)
+				in := must(json.Marshal(tool.InputSchema))(t)
 				require.NotContains(t, string(in), `"`+word+`":{`, "%s must not take it", tool.Name)
 			}
 		}
@@ -150,8 +142,7 @@ func TestHistory(t *testing.T) {
 	t.Parallel()
 	db := memory(t)
 	for _, text := range []string{"Refunds up to $300 need no approval.", "Refunds up to $500 need no approval."} {
-		_, err := db.Scope("acme/support").Put(t.Context(), ctxpage.Artefact{ID: "policy-support", Text: text})
-		require.NoError(t, err)
+		must(db.Scope("acme/support").Put(t.Context(), ctxpage.Artefact{ID: "policy-support", Text: text}))(t)
 	}
 	require.NoError(t, db.Scope("acme/support").Delete(t.Context(), "policy-support"))
 	s := connect(t, Config{DB: db, Scope: "acme/support"}, nil)
@@ -186,18 +177,15 @@ func TestReadsOfParts(t *testing.T) {
 	t.Parallel()
 	db := memory(t)
 	host := db.Scope("acme/support")
-	_, err := host.Put(t.Context(), ctxpage.Artefact{ID: "photo", Kind: store.KindMessage, Role: "user", Parts: []store.Part{{Type: "text", Text: "a zebra"}, {Type: "image", URL: "http://x/y.png"}}})
-	require.NoError(t, err)
+	must(host.Put(t.Context(), ctxpage.Artefact{ID: "photo", Kind: store.KindMessage, Role: "user", Parts: []store.Part{{Type: "text", Text: "a zebra"}, {Type: "image", URL: "http://x/y.png"}}}))(t)
 	call1 := store.ToolCall{ID: "call-1", Type: "function", Name: "find", Arguments: `{"q":"zebra"}`}
-	refs, err := host.Session("chat").Append(t.Context(), ctxpage.Turn{Role: "assistant", ToolCalls: []store.ToolCall{call1}})
-	require.NoError(t, err)
+	refs := must(host.Session("chat").Append(t.Context(), ctxpage.Turn{Role: "assistant", ToolCalls: []store.ToolCall{call1}}))(t)
 	s := connect(t, Config{DB: db, Scope: "acme/support"}, nil)
 	for ref, want := range map[string]string{"photo": "a zebra", refs[0].ID: `find({"q":"zebra"}) as call-1`} {
 		var g getOut
 		require.Empty(t, call(t, s, "get", getIn{Ref: ref}, &g))
 		require.Equal(t, want, g.Text)
-		res, err := s.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: pageURI + ref})
-		require.NoError(t, err)
+		res := must(s.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: pageURI + ref}))(t)
 		require.Equal(t, want, res.Contents[0].Text)
 	}
 }
@@ -206,8 +194,7 @@ func TestReadsOfParts(t *testing.T) {
 func TestURIsOfPages(t *testing.T) {
 	t.Parallel()
 	db := memory(t)
-	v, err := db.Scope("acme/support").Put(t.Context(), ctxpage.Artefact{ID: "dir/zebra", Text: "a zebra"})
-	require.NoError(t, err)
+	v := must(db.Scope("acme/support").Put(t.Context(), ctxpage.Artefact{ID: "dir/zebra", Text: "a zebra"}))(t)
 	s := connect(t, Config{DB: db, Scope: "acme/support"}, nil)
 	ref := v.String()
 	for _, uri := range []string{"dir/zebra", "dir%2Fzebra", ref, url.PathEscape(ref), url.QueryEscape(ref)} {
@@ -215,7 +202,7 @@ func TestURIsOfPages(t *testing.T) {
 		require.NoError(t, err, uri)
 		require.Equal(t, "a zebra", res.Contents[0].Text)
 	}
-	_, err = s.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: pageURI + "dir/none"})
+	_, err := s.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: pageURI + "dir/none"})
 	require.ErrorContains(t, err, "not found")
 }
 
@@ -224,8 +211,7 @@ func TestListPages(t *testing.T) {
 	t.Parallel()
 	db := memory(t)
 	for i := range 7 {
-		_, err := db.Scope("acme/support").Put(t.Context(), ctxpage.Artefact{ID: fmt.Sprintf("note-%d", i), Text: "a note"})
-		require.NoError(t, err)
+		must(db.Scope("acme/support").Put(t.Context(), ctxpage.Artefact{ID: fmt.Sprintf("note-%d", i), Text: "a note"}))(t)
 	}
 	s := connect(t, Config{DB: db, Scope: "acme/support"}, nil)
 	for _, limit := range []int{1, 3, 8, 50} {
@@ -259,8 +245,7 @@ func TestPutIsHeld(t *testing.T) {
 	require.Contains(t, out.Next, "dbctl review show FILE "+out.Batch)
 	var g getOut
 	require.Contains(t, call(t, s, "get", getIn{Ref: "answer"}, &g), "not found")
-	held, err := db.Review().Show(t.Context(), out.Batch)
-	require.NoError(t, err)
+	held := must(db.Review().Show(t.Context(), out.Batch))(t)
 	require.Equal(t, "model", held.Actor)
 
 	refused := call(t, s, "put", map[string]any{"writes": []map[string]any{{"id": "x", "text": "y"}}, "by": "ann", "confidence": 1}, &out)
@@ -304,8 +289,7 @@ func TestPutWithEvaluator(t *testing.T) {
 	require.Equal(t, "committed", first.Status)
 	require.Empty(t, call(t, s, "put", in, &again))
 	require.Equal(t, first.Refs, again.Refs, "a repeated batch writes nothing twice")
-	history, err := loop.Collect(db.Scope("acme/support").Versions(t.Context(), "answer", ctxpage.AtMost(10, "", nil)))
-	require.NoError(t, err)
+	history := must(loop.Collect(db.Scope("acme/support").Versions(t.Context(), "answer", ctxpage.AtMost(10, "", nil))))(t)
 	require.Len(t, history, 1)
 }
 
@@ -313,8 +297,7 @@ func TestPutWithEvaluator(t *testing.T) {
 func TestPutSupported(t *testing.T) {
 	t.Parallel()
 	db := memory(t)
-	_, err := db.Scope("acme/support").Session("chat").Append(t.Context(), ctxpage.Turn{Role: "user", Text: "I prefer refunds by card."})
-	require.NoError(t, err)
+	must(db.Scope("acme/support").Session("chat").Append(t.Context(), ctxpage.Turn{Role: "user", Text: "I prefer refunds by card."}))(t)
 	s := connect(t, Config{DB: db, Scope: "acme/support", Actor: "model", Write: true, Evaluator: ctxpage.Supported()}, nil)
 	var a assembleOut
 	require.Empty(t, call(t, s, "assemble", assembleIn{Query: "how are refunds paid?"}, &a))
@@ -343,8 +326,7 @@ func TestPutConfirmed(t *testing.T) {
 		s := connect(t, Config{DB: memory(t), Scope: "acme/support", Write: true, Confirm: "ann"}, &mcp.ClientOptions{
 			ElicitationHandler: func(_ context.Context, req *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 				asked = req.Params.Message
-				schema, err := json.Marshal(req.Params.RequestedSchema)
-				require.NoError(t, err)
+				schema := must(json.Marshal(req.Params.RequestedSchema))(t)
 				require.JSONEq(t, `{"type":"object","properties":{}}`, string(schema))
 				return &mcp.ElicitResult{Action: action}, nil
 			},
@@ -365,18 +347,16 @@ func TestPutConfirmed(t *testing.T) {
 // An answer that was given to one call does not confirm another.
 func TestConfirmationIsBound(t *testing.T) {
 	t.Parallel()
-	key, err := signingKey()
-	require.NoError(t, err)
+	key := must(signingKey())(t)
 	s := &server{Config: Config{Confirm: "ann"}, mac: key}
 	req := func(args, state string) *mcp.CallToolRequest {
 		return &mcp.CallToolRequest{Params: &mcp.CallToolParamsRaw{Name: "put", Arguments: json.RawMessage(args), RequestState: state,
 			InputResponses: mcp.InputResponseMap{confirmKey: &mcp.ElicitResult{Action: "accept"}}}}
 	}
 	state := s.ask(req(`{"a":1,"b":2}`, ""))
-	_, err = s.answer(req(`{"a":1,"b":3}`, state))
+	_, err := s.answer(req(`{"a":1,"b":3}`, state))
 	require.ErrorContains(t, err, "another call")
-	said, err := s.answer(req(`{"b":2,"a":1}`, state))
-	require.NoError(t, err)
+	said := must(s.answer(req(`{"b":2,"a":1}`, state)))(t)
 	require.Equal(t, "accept", said)
 	_, err = s.answer(req(`{"a":1,"b":2}`, state))
 	require.ErrorContains(t, err, "given before", "a state is good for one answer")
@@ -397,8 +377,7 @@ func TestConfirmationIsBound(t *testing.T) {
 func TestTracesDoNotCrossScopes(t *testing.T) {
 	t.Parallel()
 	db := memory(t)
-	foreign, err := db.Scope("acme/sales").Assemble(t.Context(), ctxpage.Query{Text: "secret rebate", Budget: 1000})
-	require.NoError(t, err)
+	foreign := must(db.Scope("acme/sales").Assemble(t.Context(), ctxpage.Query{Text: "secret rebate", Budget: 1000}))(t)
 	s := connect(t, Config{DB: db, Scope: "acme/support", Write: true}, nil)
 	var w whyOut
 	var out writeOut
@@ -425,8 +404,7 @@ func TestPipedRequestsAreAnswered(t *testing.T) {
 	t.Parallel()
 	db := memory(t)
 	slow := func(wrap func(mcp.Transport) mcp.Transport) (answered int) {
-		s, err := New(Config{DB: db, Scope: "acme/support"})
-		require.NoError(t, err)
+		s := must(New(Config{DB: db, Scope: "acme/support"}))(t)
 		mcp.AddTool(s, &mcp.Tool{Name: "slow"}, func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
 			time.Sleep(20 * time.Millisecond)
 			return nil, nil, nil
@@ -465,8 +443,7 @@ func TestPipedRequestsAreAnswered(t *testing.T) {
 func TestLinesThatAreNoMessages(t *testing.T) {
 	t.Parallel()
 	db := memory(t)
-	s, err := New(Config{DB: db, Scope: "acme/support", Write: true})
-	require.NoError(t, err)
+	s := must(New(Config{DB: db, Scope: "acme/support", Write: true}))(t)
 	put := `{"jsonrpc":"2.0","id":"%s","method":"tools/call","params":{"name":"put","arguments":{"writes":[{"id":"x","text":"%s"}]}}}`
 	in := strings.Join([]string{
 		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}`,
@@ -494,8 +471,7 @@ func TestLinesThatAreNoMessages(t *testing.T) {
 	}
 	require.Equal(t, []any{1.0, 9.0}, answered)
 	require.Equal(t, map[any]int{"<nil> -32700": 2, "<nil> -32600": 3, "4 -32600": 1, "twice -32700": 1, "bytes -32700": 1, "half -32700": 1, "long -32600": 1}, codes)
-	held, err := loop.Collect(db.Review().Batches(t.Context(), "", true))
-	require.NoError(t, err)
+	held := must(loop.Collect(db.Review().Batches(t.Context(), "", true)))(t)
 	require.Empty(t, held)
 }
 
@@ -510,8 +486,7 @@ func TestOversizeMessageHasItsID(t *testing.T) {
 		`null`:   `{"method":"notifications/x","params":` + long + `}`,
 	} {
 		var out strings.Builder
-		rest, err := io.ReadAll(&messages{in: bufio.NewReader(strings.NewReader(message + "\n")), out: &out})
-		require.NoError(t, err)
+		rest := must(io.ReadAll(&messages{in: bufio.NewReader(strings.NewReader(message + "\n")), out: &out}))(t)
 		require.Empty(t, rest)
 		require.Contains(t, out.String(), `"id":`+want+`,`)
 		require.Contains(t, out.String(), "the message has more than 16777216 bytes")
@@ -523,8 +498,7 @@ func TestGetInParts(t *testing.T) {
 	t.Parallel()
 	db := memory(t)
 	long := strings.Repeat("Zürich, 東京. ", 20_000)
-	_, err := db.Scope("acme/support").Put(t.Context(), ctxpage.Artefact{ID: "long", Kind: store.KindTool, Text: long})
-	require.NoError(t, err)
+	must(db.Scope("acme/support").Put(t.Context(), ctxpage.Artefact{ID: "long", Kind: store.KindTool, Text: long}))(t)
 	s := connect(t, Config{DB: db, Scope: "acme/support"}, nil)
 	for _, limit := range []int{0, 1000, maxBytes} {
 		var whole strings.Builder
@@ -547,14 +521,12 @@ func TestGetInParts(t *testing.T) {
 	require.Contains(t, call(t, s, "get", getIn{Ref: "long", Limit: maxBytes + 1}, &out), "limit")
 	require.Contains(t, call(t, s, "get", getIn{Ref: "other/scope:policy"}, &out), `"other/scope:policy" in acme/support and its ancestors`)
 
-	_, err = db.Scope("acme/support").Put(t.Context(), ctxpage.Artefact{ID: "turn", Kind: store.KindMessage, Role: "user", Text: strings.Repeat("A giraffe came by. ", 1000)})
-	require.NoError(t, err)
+	must(db.Scope("acme/support").Put(t.Context(), ctxpage.Artefact{ID: "turn", Kind: store.KindMessage, Role: "user", Text: strings.Repeat("A giraffe came by. ", 1000)}))(t)
 	var f searchOut
 	require.Empty(t, call(t, s, "search", searchIn{Query: "giraffe"}, &f))
 	require.True(t, f.Hits[0].More)
 	require.LessOrEqual(t, len(f.Hits[0].Text), maxHitBytes)
-	res, err := s.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: pageURI + "long"})
-	require.NoError(t, err)
+	res := must(s.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: pageURI + "long"}))(t)
 	require.Less(t, len(res.Contents[0].Text), maxBytes+100)
 	require.Contains(t, res.Contents[0].Text, "the tool get has them from offset")
 }
@@ -569,8 +541,7 @@ func TestWaitingDraftsAreNamed(t *testing.T) {
 	in := writeIn{ID: "rebate", Text: "Zebras get a rebate.", Tags: []string{"zebra"}, Subject: "ann", Meta: map[string]string{"year": "2026"}}
 	require.Empty(t, call(t, s, "put", putIn{Writes: []writeIn{in}}, &mine))
 	require.Empty(t, call(t, other, "put", putIn{Writes: []writeIn{{ID: "theirs", Text: "Zebras pay more."}}}, &theirs))
-	held, err := db.Review().Show(t.Context(), mine.Batch)
-	require.NoError(t, err)
+	held := must(db.Review().Show(t.Context(), mine.Batch))(t)
 	require.Equal(t, []any{in.Tags, in.Subject, in.Meta}, []any{held.Writes[0].Tags, held.Writes[0].Subject, held.Writes[0].Meta})
 
 	want := []waitingOut{{Batch: mine.Batch, IDs: []string{"rebate"}, Reason: mine.Reason, Since: held.At}}
@@ -591,8 +562,7 @@ func TestWaitingDraftsAreNamed(t *testing.T) {
 	}
 	text, _ := textOfCall(t, s, "assemble", assembleIn{Query: "rebate of zebras"})
 	require.NotContains(t, text, "Zebras")
-	_, err = db.Review().Reject(t.Context(), mine.Batch, "kim", "no")
-	require.NoError(t, err)
+	must(db.Review().Reject(t.Context(), mine.Batch, "kim", "no"))(t)
 	var l listOut
 	require.Empty(t, call(t, s, "list", listIn{}, &l))
 	require.Empty(t, l.Waiting)
@@ -602,10 +572,8 @@ func TestWaitingDraftsAreNamed(t *testing.T) {
 func TestListLeavesOutInternalPages(t *testing.T) {
 	t.Parallel()
 	db := memory(t)
-	_, err := db.Scope("acme/support").Directives().Step(t.Context(), "use docker")
-	require.NoError(t, err)
-	rows, err := loop.Collect(db.Scope("acme/support").Artefacts(t.Context(), "ctxpage:"))
-	require.NoError(t, err)
+	must(db.Scope("acme/support").Directives().Step(t.Context(), "use docker"))(t)
+	rows := must(loop.Collect(db.Scope("acme/support").Artefacts(t.Context(), "ctxpage:")))(t)
 	require.NotEmpty(t, rows, "the control")
 	s := connect(t, Config{DB: db, Scope: "acme/support"}, nil)
 	var out listOut
@@ -620,8 +588,7 @@ func TestMessagesPass(t *testing.T) {
 	in := `{"jsonrpc":"2.0","id":"ü\\u00fc","method":"ping"}` + "\n" + `[{"jsonrpc":"2.0","id":1,"method":"ping"}, {"jsonrpc":"2.0","id":2,"result":{}}]` + "\n" +
 		`{"jsonrpc":"2.0","id":3,"method":"` + strings.Repeat("m", 100_000) + "\"}\n"
 	var refused strings.Builder
-	got, err := io.ReadAll(&messages{in: bufio.NewReader(strings.NewReader(in)), out: &refused})
-	require.NoError(t, err)
+	got := must(io.ReadAll(&messages{in: bufio.NewReader(strings.NewReader(in)), out: &refused}))(t)
 	require.Equal(t, in, string(got))
 	require.Empty(t, refused.String())
 }
@@ -632,20 +599,17 @@ func (writeCloser) Close() error { return nil }
 
 func TestHTTPDoor(t *testing.T) {
 	t.Parallel()
-	s, err := New(Config{DB: memory(t), Scope: "acme/support"})
-	require.NoError(t, err)
+	s := must(New(Config{DB: memory(t), Scope: "acme/support"}))(t)
 	web := httptest.NewServer(Handler(s, "token"))
 	t.Cleanup(web.Close)
 	send := func(change func(*http.Request)) int {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, web.URL+HTTPPath, strings.NewReader(
-			`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}`))
-		require.NoError(t, err)
+		req := must(http.NewRequestWithContext(t.Context(), http.MethodPost, web.URL+HTTPPath, strings.NewReader(
+			`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}`)))(t)
 		req.Header.Set("Content-Type", "application/json")
 		req.Header.Set("Accept", "application/json, text/event-stream")
 		req.Header.Set("Authorization", "Bearer token")
 		change(req)
-		res, err := http.DefaultClient.Do(req)
-		require.NoError(t, err)
+		res := must(http.DefaultClient.Do(req))(t)
 		res.Body.Close()
 		return res.StatusCode
 	}
@@ -686,9 +650,11 @@ func TestTraceparent(t *testing.T) {
 		if c.given != nil {
 			meta["traceparent"] = c.given
 		}
-		res, err := s.CallTool(t.Context(), &mcp.CallToolParams{Meta: meta, Name: "assemble", Arguments: map[string]any{"query": "refunds"}})
-		require.NoError(t, err)
+		res := must(s.CallTool(t.Context(), &mcp.CallToolParams{Meta: meta, Name: "assemble", Arguments: map[string]any{"query": "refunds"}}))(t)
 		require.False(t, res.IsError, "%v", res.Content)
 		require.Equal(t, c.want, <-seen)
 	}
 }
+
+// must returns a check that fails the test unless err is nil, and returns v: v := must(s.Get(ctx, id))(t).
+func must[T any](v T, err error) func(require.TestingT) T { return dbtest.Must(v, err) }
