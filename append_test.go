@@ -347,8 +347,7 @@ func TestLargeToolResult(t *testing.T) {
 			}
 			must(chat.Append(ctx, turns...))(t)
 			for _, budget := range []int{1500, 4000, 8000} {
-				a, err := s.Assemble(ctx, Query{Text: "which worker failed to connect, and what of the zebra crossing?", Budget: budget, Session: chat.ID()})
-				require.NoError(t, err)
+				a := must(s.Assemble(ctx, Query{Text: "which worker failed to connect, and what of the zebra crossing?", Budget: budget, Session: chat.ID()}))(t)
 				acceptedEverywhere(t, a.Messages())
 				replayed(t, db, a)
 				name := fmt.Sprintf("window %d, newest %v, budget %d: %d blocks, %d tokens", window, newest, budget, len(a.Blocks), a.Tokens)

@@ -640,8 +640,7 @@ func TestMatch(t *testing.T) {
 			require.GreaterOrEqual(t, at, 0, "%s is named", id)
 			require.Equal(t, triage.NoMatch, a.Left[at].Reason)
 		}
-		again, err := db.Replay(ctx, a.Trace)
-		require.NoError(t, err)
+		again := must(db.Replay(ctx, a.Trace))(t)
 		require.Equal(t, a.Text(), again.Text, "it replays")
 	}
 }
@@ -661,8 +660,7 @@ func TestMisspeltQuestions(t *testing.T) {
 		require.Zero(t, a.Covered, "no page has the word")
 		require.Equal(t, `no page has "refnud", it was read as "refund"`, a.Degraded)
 		require.Equal(t, "a word of the question, which no page has, was read as another", a.Manifest.Note, "the audit has no word of a page")
-		why, err := db.Why(ctx, a.Trace, Ref{})
-		require.NoError(t, err)
+		why := must(db.Why(ctx, a.Trace, Ref{}))(t)
 		require.Contains(t, strings.Join(why.Steps, "\n"), a.Manifest.Note)
 
 		a = assemble(t, s, Query{Text: "refund limti", Budget: 4000})
@@ -672,15 +670,12 @@ func TestMisspeltQuestions(t *testing.T) {
 		require.Equal(t, manifest.MatchNone, a.Match, "a word of another scope")
 		require.Empty(t, a.Degraded)
 
-		found, err := s.Search(ctx, "refnud", 10)
-		require.NoError(t, err)
+		found := must(s.Search(ctx, "refnud", 10))(t)
 		require.Len(t, found.Hits, 1)
 		require.Equal(t, `no page has "refnud", it was read as "refund"`, found.Degraded)
-		tx, err := s.Begin(ctx)
-		require.NoError(t, err)
+		tx := must(s.Begin(ctx))(t)
 		require.NoError(t, tx.Put(ctx, Artefact{ID: "draft", Text: "The refund takes a week."}))
-		found, err = tx.Search(ctx, "refnud", 10)
-		require.NoError(t, err)
+		found = must(tx.Search(ctx, "refnud", 10))(t)
 		require.Len(t, found.Hits, 2, "a draft of the transaction, too")
 		require.NoError(t, tx.Rollback())
 	}

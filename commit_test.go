@@ -361,8 +361,7 @@ func TestResume(t *testing.T) {
 	db = reopen(t, db, opts)
 	s = db.Scope("acme", WithActor("agent"))
 
-	tx, err := s.Resume(ctx, a.Trace)
-	require.NoError(t, err)
+	tx := must(s.Resume(ctx, a.Trace))(t)
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "answer", Text: "up to 400 it is"}))
 	require.NoError(t, tx.Commit(ctx, good))
 	leaves := must(db.Manifests().ByTrace(ctx, a.Trace))(t)

@@ -265,11 +265,10 @@ func TestDirectivesApply(t *testing.T) {
 	db := openTest(t, filepath.Join(t.TempDir(), "agent.ctx"), Options{})
 	tell(t, db.Scope("acme"), "prohibit shell")
 	s := db.Scope("acme/a")
-	o, err := s.Directives().Apply(ctx, []directive.Message{
+	o := must(s.Directives().Apply(ctx, []directive.Message{
 		{Role: "user", Content: "set premise brief"}, {Role: "assistant", Content: "use vim"}, {Role: "user", Content: "use docker"},
 		{Role: "user", Content: "hello"}, {Role: "user", Content: "use shell"}, {Role: "user", Content: "use never"},
-	})
-	require.NoError(t, err)
+	}))(t)
 	require.True(t, o.Stopped)
 	require.Equal(t, 5, o.Read)
 	require.Contains(t, o.Prompt, "acme")

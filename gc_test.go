@@ -310,12 +310,11 @@ func TestGCPageOfADroppedVersion(t *testing.T) {
 		if when == "" {
 			name()
 		}
-		rep, err := db.Admin().GC(ctx, GCOptions{KeepFor: -1, Progress: func(what string, done, total uint64) {
+		rep := must(db.Admin().GC(ctx, GCOptions{KeepFor: -1, Progress: func(what string, done, total uint64) {
 			if what == when && done == total {
 				name()
 			}
-		}})
-		require.NoError(t, err)
+		}}))(t)
 		require.Empty(t, rep.Refs, when)
 		require.Equal(t, []string{"acme:a@2"}, because(rep)["the source of a live artefact"])
 		require.Equal(t, text("apple"), get(t, s, "b").Text)

@@ -279,10 +279,8 @@ func TestLeftTurnsAreCounted(t *testing.T) {
 func TestQuestionFindsWhatLeftTheWindow(t *testing.T) {
 	db, chat := openTalk(t)
 	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 4000}))
-	fact, err := chat.Append(ctx, Turn{Role: "user", Text: "By the way, the code of my locker is crimson-4711. " + longProse(rand.New(rand.NewPCG(5, 6)), 40)})
-	require.NoError(t, err)
-	said, err := chat.Append(ctx, Turn{Role: "assistant", Text: "I put the spare key below the flowerpot. " + longProse(rand.New(rand.NewPCG(7, 8)), 40)})
-	require.NoError(t, err)
+	fact := must(chat.Append(ctx, Turn{Role: "user", Text: "By the way, the code of my locker is crimson-4711. " + longProse(rand.New(rand.NewPCG(5, 6)), 40)}))(t)
+	said := must(chat.Append(ctx, Turn{Role: "assistant", Text: "I put the spare key below the flowerpot. " + longProse(rand.New(rand.NewPCG(7, 8)), 40)}))(t)
 	r := rand.New(rand.NewPCG(2, 3))
 	newest := ""
 	for i := range 200 {

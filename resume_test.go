@@ -174,8 +174,7 @@ func commitJudged(t *testing.T, agent *Scope, trace string, a Artefact) (*Txn, e
 func TestSupported(t *testing.T) {
 	t.Parallel()
 	db, agent, trace := judged(t)
-	tx, err := commitJudged(t, agent, trace, Artefact{ID: "refunds", Text: "Refunds up to $400 need no approval. The user prefers refunds by card.", Tags: []string{"policy"}})
-	require.NoError(t, err)
+	tx := must(commitJudged(t, agent, trace, Artefact{ID: "refunds", Text: "Refunds up to $400 need no approval. The user prefers refunds by card.", Tags: []string{"policy"}}))(t)
 	require.Equal(t, store.Validated, must(db.Scope("acme").Get(ctx, "refunds"))(t).Provenance)
 	leaves := must(db.Manifests().ByTrace(ctx, tx.ID()))(t)
 	commit := leaves[len(leaves)-1]

@@ -333,11 +333,10 @@ func TestReviewNamesWhatANewVersionDrops(t *testing.T) {
 	ctx := t.Context()
 	db := open(t, Options{})
 	s := db.Scope("acme")
-	_, err := s.Put(ctx, Artefact{
+	must(s.Put(ctx, Artefact{
 		ID: "policy", Text: "Refunds take 14 days.", ExpiresAt: time.Date(2090, 1, 1, 0, 0, 0, 0, time.UTC), Subject: "refunds", Tags: []string{"a", "b"}, Pinned: true,
 		Meta: map[string]string{"owner": "kim"},
-	})
-	require.NoError(t, err)
+	}))(t)
 	shown := func(a Artefact) []string {
 		tx := must(s.Begin(ctx))(t)
 		require.NoError(t, tx.Put(ctx, a))
@@ -349,7 +348,7 @@ func TestReviewNamesWhatANewVersionDrops(t *testing.T) {
 		shown(Artefact{ID: "policy", Text: "Refunds take 10 days.", Tags: []string{"a"}}))
 	require.Empty(t, shown(Artefact{ID: "new", Text: "Something else."}), "control: it replaces nothing")
 
-	_, err = s.Put(ctx, Artefact{ID: "nothing"})
+	_, err := s.Put(ctx, Artefact{ID: "nothing"})
 	require.ErrorIs(t, err, store.ErrInvalid, "an empty text")
 	require.ErrorContains(t, err, "text")
 }

@@ -47,14 +47,13 @@ func TestSessionAppend(t *testing.T) {
 	db := openTest(t, path, talkOptions())
 	s := db.Scope("acme/agent")
 	chat := s.Session("chat")
-	refs, err := chat.Append(ctx,
+	refs := must(chat.Append(ctx,
 		Turn{Role: "user", Name: "Ann", Text: "What is the refund limit of the ocean tariff?"},
 		Turn{Role: "assistant", Text: "Let me look.", ToolCalls: []store.ToolCall{{ID: "c1", Name: "lookup", Arguments: `{"q":"ocean"}`}, {ID: "c2", Name: "date"}}},
 		Turn{Role: "tool", ToolCallID: "c1", Text: "ocean tariff: 400 dollars"},
 		Turn{Role: "tool", ToolCallID: "c2", Text: "2026-11-20"},
 		Turn{ID: "answer", Role: "assistant", Text: "The limit is 400 dollars."},
-	)
-	require.NoError(t, err)
+	))(t)
 	require.Len(t, refs, 5)
 	require.Equal(t, "block-chat-1", refs[0].ID)
 	again := must(chat.Append(ctx, Turn{ID: "answer", Role: "assistant", Text: "The limit is 400 dollars."}))(t)
@@ -595,8 +594,7 @@ func TestAdmissionFollowsTheWindow(t *testing.T) {
 		must(chat.Append(ctx, Turn{Role: "user", Text: "Hello."}, Turn{Role: "assistant", Text: strings.Repeat("Many words. ", 80)}))(t)
 	}
 	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 2000, UserCap: 100}))
-	conv, err := chat.conversation()
-	require.NoError(t, err)
+	conv := must(chat.conversation())(t)
 	must(chat.Inspect(ctx))(t)
 	require.NoError(t, conv.Exclusively(ctx, func() error { conv.Window(); conv.Tokens(); return nil }))
 	for range 10 {
@@ -657,8 +655,7 @@ func TestUndoAfterManyUndone(t *testing.T) {
 	}
 	rows := 0
 	require.NoError(t, format.Walk(ctx, db.store, conversation.PassRowKey, func(r store.StateRow) error {
-		p, err := conversation.DecodePass(r.Value)
-		require.NoError(t, err)
+		p := must(conversation.DecodePass(r.Value))(t)
 		if p.Verdicts != nil {
 			rows++
 		}

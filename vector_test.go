@@ -582,8 +582,7 @@ func TestEmbedReportsWhatFails(t *testing.T) {
 	require.Equal(t, []store.EmbeddedIn{{Scope: "acme", Pages: 60}, {Scope: "other", Pages: 1}}, dry.Scopes)
 	require.Len(t, m.take(), 1, "how long a vector is, and no page")
 	var seen []uint64
-	rep, err := db.Admin().Embed(ctx, store.EmbedOptions{Scope: "acme", Progress: func(_ string, done, total uint64) { seen = append(seen, done, total) }})
-	require.NoError(t, err)
+	rep := must(db.Admin().Embed(ctx, store.EmbedOptions{Scope: "acme", Progress: func(_ string, done, total uint64) { seen = append(seen, done, total) }}))(t)
 	require.Equal(t, 59, rep.Made)
 	require.Equal(t, 1, rep.Left)
 	require.Equal(t, "p007", rep.Failed[0].Ref.ID)

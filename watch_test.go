@@ -524,8 +524,7 @@ func TestBackstop(t *testing.T) {
 	require.Equal(t, session.PassBackstop, passes[0].Kind)
 
 	// One large result is stored cold or as a stub and costs the others no more than that.
-	refs, err := chat.Append(ctx, Turn{Role: "assistant", ToolCalls: []store.ToolCall{{ID: "c1", Name: "cat"}}}, Turn{Role: "tool", ToolCallID: "c1", Text: longProse(r, 3000)})
-	require.NoError(t, err)
+	refs := must(chat.Append(ctx, Turn{Role: "assistant", ToolCalls: []store.ToolCall{{ID: "c1", Name: "cat"}}}, Turn{Role: "tool", ToolCallID: "c1", Text: longProse(r, 3000)}))(t)
 	w := must(chat.Inspect(ctx))(t)
 	last := w.Turns[len(w.Turns)-1]
 	require.Equal(t, refs[1].ID, last.ID)
@@ -538,7 +537,7 @@ func TestBackstop(t *testing.T) {
 	require.Equal(t, w, must(chat.Inspect(ctx))(t))
 
 	// What is protected cannot be pushed out, and nothing of the refused commit stays.
-	_, err = chat.Append(ctx, Turn{Role: "user", Text: "small"}, Turn{Role: "user", Text: longProse(r, 2000)})
+	_, err := chat.Append(ctx, Turn{Role: "user", Text: "small"}, Turn{Role: "user", Text: longProse(r, 2000)})
 	var short *session.HeadroomError
 	require.ErrorAs(t, err, &short)
 	require.ErrorIs(t, err, session.ErrHeadroom)

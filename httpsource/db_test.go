@@ -40,17 +40,13 @@ func TestDatabase(t *testing.T) {
 	web := newSite(t, Options{}, p.ServeHTTP)
 	sources := map[string]store.Source{}
 	web.c.Register(sources)
-	db, err := ctxpage.Open(filepath.Join(t.TempDir(), "agent.ctx"), ctxpage.Options{Sources: sources})
-	require.NoError(t, err)
+	db := must(ctxpage.Open(filepath.Join(t.TempDir(), "agent.ctx"), ctxpage.Options{Sources: sources}))(t)
 	defer db.Close()
 	s := db.Scope("acme/support")
-	_, err = s.Put(ctx, ctxpage.Artefact{ID: "policy", Source: web.URL + "/policy.txt"})
-	require.NoError(t, err)
+	must(s.Put(ctx, ctxpage.Artefact{ID: "policy", Source: web.URL + "/policy.txt"}))(t)
 	ask := func(stale bool) *ctxpage.Assembly {
 		t.Helper()
-		a, err := s.Assemble(ctx, ctxpage.Query{Text: "what is the refund limit?", Budget: 1000, ServeStale: stale})
-		require.NoError(t, err)
-		return a
+		return must(s.Assemble(ctx, ctxpage.Query{Text: "what is the refund limit?", Budget: 1000, ServeStale: stale}))(t)
 	}
 
 	before := web.asked.Load()
@@ -67,13 +63,12 @@ func TestDatabase(t *testing.T) {
 	require.True(t, a.Manifest.Pages[0].Refetched)
 
 	p.text.Store("the refund limit is $600")
-	v, err := s.Get(ctx, "policy")
-	require.NoError(t, err)
+	v := must(s.Get(ctx, "policy"))(t)
 	require.Equal(t, "the refund limit is $600", v.Text)
 	require.EqualValues(t, 3, v.Version)
 
 	p.down.Store(true)
-	_, err = s.Get(ctx, "policy")
+	_, err := s.Get(ctx, "policy")
 	require.ErrorIs(t, err, store.ErrDirty)
 	require.ErrorIs(t, err, errStatus)
 	a = ask(false)
@@ -83,16 +78,14 @@ func TestDatabase(t *testing.T) {
 	require.Contains(t, a.Text(), "$600")
 	require.True(t, a.Blocks[0].Stale)
 	require.True(t, a.Manifest.Pages[0].Stale)
-	replay, err := db.Replay(ctx, a.Trace)
-	require.NoError(t, err)
+	replay := must(db.Replay(ctx, a.Trace))(t)
 	require.Equal(t, a.Text(), replay.Text, "replay asks nobody")
 
 	p.down.Store(false)
 	a = ask(false)
 	require.Contains(t, a.Text(), "$600")
 	require.False(t, a.Blocks[0].Stale)
-	problems, err := db.Admin().Check(ctx, nil)
-	require.NoError(t, err)
+	problems := must(db.Admin().Check(ctx, nil))(t)
 	require.Empty(t, problems)
 }
 
@@ -100,16 +93,13 @@ func TestDatabase(t *testing.T) {
 func TestSpeculativePut(t *testing.T) {
 	inner := newSite(t, Options{}, plain("secret of the inner network"))
 	put := func(o Options) error {
-		c, err := New(o)
-		require.NoError(t, err)
+		c := must(New(o))(t)
 		defer c.CloseIdle()
 		sources := map[string]store.Source{}
 		c.Register(sources)
-		db, err := ctxpage.Open(filepath.Join(t.TempDir(), "agent.ctx"), ctxpage.Options{Sources: sources})
-		require.NoError(t, err)
+		db := must(ctxpage.Open(filepath.Join(t.TempDir(), "agent.ctx"), ctxpage.Options{Sources: sources}))(t)
 		defer db.Close()
-		tx, err := db.Scope("acme").Begin(t.Context())
-		require.NoError(t, err)
+		tx := must(db.Scope("acme").Begin(t.Context()))(t)
 		defer tx.Rollback()
 		return tx.Put(t.Context(), ctxpage.Artefact{ID: "x", Source: inner.URL + "/admin"})
 	}

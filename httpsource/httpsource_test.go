@@ -41,12 +41,10 @@ func newSite(t *testing.T, o Options, h http.HandlerFunc) *site {
 	t.Helper()
 	s := &site{}
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.asked.Add(1); h(w, r) }))
-	var err error
 	if o.PrivateHosts == nil {
 		o.PrivateHosts = []string{"127.0.0.1"}
 	}
-	s.c, err = New(o)
-	require.NoError(t, err)
+	s.c = must(New(o))(t)
 	var mu sync.Mutex
 	s.c.wait = func(ctx context.Context, d time.Duration) bool {
 		mu.Lock()
@@ -104,17 +102,14 @@ func TestConditional(t *testing.T) {
 				}
 				plain(text.Load().(string))(w, r)
 			})
-			f, err := s.fetch(t)
-			require.NoError(t, err)
+			f := must(s.fetch(t))(t)
 			require.Equal(t, "refunds up to $400", f.Text)
 			require.Equal(t, c.stamp, f.Validator.Stamp)
 			require.Equal(t, xxhash.Sum64String(f.Text), f.Validator.Hash)
-			v, err := s.probe(t, f.Validator)
-			require.NoError(t, err)
+			v := must(s.probe(t, f.Validator))(t)
 			require.Equal(t, f.Validator, v, "304 gives back what was known")
 			text.Store("refunds up to $200")
-			v, err = s.probe(t, f.Validator)
-			require.NoError(t, err)
+			v = must(s.probe(t, f.Validator))(t)
 			require.NotEqual(t, f.Validator.Hash, v.Hash)
 		})
 	}
@@ -133,12 +128,10 @@ func TestFreshDateProvesNothing(t *testing.T) {
 		w.Header().Set("Last-Modified", "Mon, 02 Mar 2026 10:00:00 GMT")
 		plain("x")(w, r)
 	})
-	f, err := s.fetch(t)
-	require.NoError(t, err)
+	f := must(s.fetch(t))(t)
 	require.Empty(t, f.Validator.Stamp)
 	require.Equal(t, time.Date(2026, 3, 2, 10, 0, 0, 0, time.UTC), f.AsOf.UTC())
-	_, err = s.probe(t, f.Validator)
-	require.NoError(t, err)
+	must(s.probe(t, f.Validator))(t)
 }
 
 func TestChangedTagSameBody(t *testing.T) {
@@ -147,10 +140,8 @@ func TestChangedTagSameBody(t *testing.T) {
 		w.Header().Set("ETag", fmt.Sprintf(`"build-%d"`, n.Add(1)))
 		plain("the same")(w, r)
 	})
-	f, err := s.fetch(t)
-	require.NoError(t, err)
-	v, err := s.probe(t, f.Validator)
-	require.NoError(t, err)
+	f := must(s.fetch(t))(t)
+	v := must(s.probe(t, f.Validator))(t)
 	require.Equal(t, f.Validator.Hash, v.Hash)
 	require.NotEqual(t, f.Validator.Stamp, v.Stamp)
 }
@@ -159,16 +150,13 @@ func TestNoValidators(t *testing.T) {
 	var text atomic.Value
 	text.Store("one")
 	s := newSite(t, Options{}, func(w http.ResponseWriter, r *http.Request) { plain(text.Load().(string))(w, r) })
-	f, err := s.fetch(t)
-	require.NoError(t, err)
+	f := must(s.fetch(t))(t)
 	require.Empty(t, f.Validator.Stamp)
 	require.True(t, f.AsOf.IsZero())
-	v, err := s.probe(t, f.Validator)
-	require.NoError(t, err)
+	v := must(s.probe(t, f.Validator))(t)
 	require.Equal(t, f.Validator.Hash, v.Hash)
 	text.Store("two")
-	v, err = s.probe(t, f.Validator)
-	require.NoError(t, err)
+	v = must(s.probe(t, f.Validator))(t)
 	require.NotEqual(t, f.Validator.Hash, v.Hash)
 }
 
@@ -206,8 +194,7 @@ func TestRetry(t *testing.T) {
 			plain("at last")(w, r)
 		}
 	})
-	f, err := s.fetch(t)
-	require.NoError(t, err)
+	f := must(s.fetch(t))(t)
 	require.Equal(t, "at last", f.Text)
 	require.Equal(t, []time.Duration{200 * time.Millisecond, 400 * time.Millisecond, 3 * time.Second}, s.waits)
 }
@@ -263,8 +250,7 @@ func packed(t *testing.T, b []byte) []byte {
 	t.Helper()
 	var out bytes.Buffer
 	z := gzip.NewWriter(&out)
-	_, err := z.Write(b)
-	require.NoError(t, err)
+	must(z.Write(b))(t)
 	require.NoError(t, z.Close())
 	return out.Bytes()
 }
@@ -421,23 +407,20 @@ func TestRedirects(t *testing.T) {
 	get := func(path string) (store.Fetched, error) {
 		return s.c.Source("http").Fetch(t.Context(), s.key(path))
 	}
-	f, err := get("/hop/3#part")
-	require.NoError(t, err)
+	f := must(get("/hop/3#part"))(t)
 	require.Equal(t, "arrived", f.Text)
 	require.Equal(t, "etag \"end\"\nat "+s.URL+"/hop/0", f.Validator.Stamp)
-	v, err := s.c.Source("http").Probe(t.Context(), s.key("/hop/3"), f.Validator)
-	require.NoError(t, err)
+	v := must(s.c.Source("http").Probe(t.Context(), s.key("/hop/3"), f.Validator))(t)
 	require.Equal(t, f.Validator, v)
 	// The same tag at another place is another thing.
-	v, err = s.c.Source("http").Probe(t.Context(), s.key("/"), f.Validator)
-	require.NoError(t, err)
+	v = must(s.c.Source("http").Probe(t.Context(), s.key("/"), f.Validator))(t)
 	require.Equal(t, `etag "end"`, v.Stamp)
 
 	for _, path := range []string{"/hop/4", "/loop", "/ftp"} {
 		_, err := get(path)
 		require.ErrorIs(t, err, errRedirect, path)
 	}
-	_, err = get("/secret")
+	_, err := get("/secret")
 	require.ErrorIs(t, err, errURL)
 	require.NotContains(t, err.Error(), ":secret@")
 }
@@ -458,19 +441,16 @@ func TestNeverFromHTTPSToHTTP(t *testing.T) {
 	defer up.Close()
 	roots := x509.NewCertPool()
 	roots.AddCert(up.Certificate())
-	c, err := New(Options{TLS: &tls.Config{RootCAs: roots}, PrivateHosts: []string{"*"}})
-	require.NoError(t, err)
+	c := must(New(Options{TLS: &tls.Config{RootCAs: roots}, PrivateHosts: []string{"*"}}))(t)
 	defer c.CloseIdle()
 	key := strings.TrimPrefix(up.URL, "https:")
-	f, err := c.Source("https").Fetch(t.Context(), key)
-	require.NoError(t, err)
+	f := must(c.Source("https").Fetch(t.Context(), key))(t)
 	require.Equal(t, "safe", f.Text)
-	_, err = c.Source("https").Fetch(t.Context(), key+"/down")
+	_, err := c.Source("https").Fetch(t.Context(), key+"/down")
 	require.ErrorIs(t, err, errRedirect)
 	require.Zero(t, there.Load())
 
-	distrustful, err := New(Options{PrivateHosts: []string{"*"}})
-	require.NoError(t, err)
+	distrustful := must(New(Options{PrivateHosts: []string{"*"}}))(t)
 	defer distrustful.CloseIdle()
 	_, err = distrustful.Source("https").Fetch(t.Context(), key)
 	var cert *tls.CertificateVerificationError
@@ -486,11 +466,10 @@ func TestInside(t *testing.T) {
 		http.Redirect(w, r, "http://localhost:"+port, http.StatusFound)
 	})
 	fetch := func(source string, private ...string) error {
-		c, err := New(Options{PrivateHosts: private, Retries: -1})
-		require.NoError(t, err)
+		c := must(New(Options{PrivateHosts: private, Retries: -1}))(t)
 		defer c.CloseIdle()
 		scheme, key, _ := strings.Cut(source, ":")
-		_, err = c.Source(scheme).Fetch(t.Context(), key)
+		_, err := c.Source(scheme).Fetch(t.Context(), key)
 		return err
 	}
 	for _, url := range []string{inner.URL, "http://localhost:" + port, "http://[::ffff:127.0.0.1]:" + port, "http://[::ffff:7f00:1]:" + port, outer.URL} {
@@ -504,11 +483,9 @@ func TestInside(t *testing.T) {
 	require.ErrorIs(t, fetch(inner.URL, "example.com"), errAddress)
 	require.Zero(t, inner.asked.Load())
 	// Connections of a listed host are not taken over by one that is not.
-	c, err := New(Options{PrivateHosts: []string{"127.0.0.1"}})
-	require.NoError(t, err)
+	c := must(New(Options{PrivateHosts: []string{"127.0.0.1"}}))(t)
 	defer c.CloseIdle()
-	_, err = c.Source("http").Fetch(t.Context(), inner.key("/"))
-	require.NoError(t, err)
+	must(c.Source("http").Fetch(t.Context(), inner.key("/")))(t)
 	_, err = c.Source("http").Fetch(t.Context(), away.key("/"))
 	require.ErrorIs(t, err, errAddress)
 	require.EqualValues(t, 1, inner.asked.Load())
@@ -526,9 +503,8 @@ func TestInside(t *testing.T) {
 func TestMetadata(t *testing.T) {
 	for _, host := range []string{"169.254.169.254", "169.254.170.2", "[fd00:ec2::254]", "[fe80::1]", "100.100.100.200", "168.63.129.16", "[::ffff:169.254.169.254]", "[64:ff9b::a9fe:a9fe]", "[fd20:ce::254]"} {
 		for _, private := range [][]string{nil, {"*"}, {"metadata.google.internal", "169.254.0.0"}} {
-			c, err := New(Options{PrivateHosts: private, Retries: -1})
-			require.NoError(t, err)
-			_, err = c.Source("http").Fetch(t.Context(), "//"+host+"/latest/meta-data/")
+			c := must(New(Options{PrivateHosts: private, Retries: -1}))(t)
+			_, err := c.Source("http").Fetch(t.Context(), "//"+host+"/latest/meta-data/")
 			require.ErrorIs(t, err, errAddress, "%s %v", host, private)
 		}
 	}
@@ -570,8 +546,7 @@ func TestSpecialAddresses(t *testing.T) {
 }
 
 func TestURL(t *testing.T) {
-	c, err := New(Options{})
-	require.NoError(t, err)
+	c := must(New(Options{}))(t)
 	for _, k := range [][2]string{{"ftp", "//host/x"}, {"http", "host/x"}, {"http", "//"}, {"http", "///path"}, {"http", "//[::1"}, {"https", "//user:secret@host/x"}, {"http", "//host\x00/"}} {
 		_, err := c.Source(k[0]).Fetch(t.Context(), k[1])
 		require.ErrorIs(t, err, errURL, k)
@@ -598,16 +573,14 @@ func TestHeadersGoToTheirHostOnly(t *testing.T) {
 	other := newSite(t, Options{}, record(""))
 	first := newSite(t, Options{}, record(other.URL))
 	host := strings.TrimPrefix(first.URL, "http://")
-	c, err := New(Options{PrivateHosts: []string{"*"}, Header: func(h string) http.Header {
+	c := must(New(Options{PrivateHosts: []string{"*"}, Header: func(h string) http.Header {
 		if h == host {
 			return http.Header{"x-key": {"secret"}}
 		}
 		return nil
-	}})
-	require.NoError(t, err)
+	}}))(t)
 	defer c.CloseIdle()
-	_, err = c.Source("http").Fetch(t.Context(), first.key("/"))
-	require.NoError(t, err)
+	must(c.Source("http").Fetch(t.Context(), first.key("/")))(t)
 	v, _ := seen.Load(host)
 	require.Equal(t, "secret", v)
 	v, _ = seen.Load(strings.TrimPrefix(other.URL, "http://"))
@@ -652,3 +625,6 @@ func TestErrorsSayWhatWasExpected(t *testing.T) {
 	require.Contains(t, err.Error(), s.URL)
 	require.False(t, errors.Is(err, errStatus))
 }
+
+// must returns a check that fails the test unless err is nil, and returns v: v := must(s.Get(ctx, id))(t).
+func must[T any](v T, err error) func(require.TestingT) T { return dbtest.Must(v, err) }

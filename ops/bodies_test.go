@@ -16,10 +16,8 @@ import (
 // bodiesOf is what the quotas and the space of scopes say of the bodies of a scope, which must be the same.
 func bodiesOf(t *testing.T, db *ctxpage.DB, scope string) int64 {
 	t.Helper()
-	all, err := db.Admin().Quotas().All(t.Context())
-	require.NoError(t, err)
-	spaces, err := db.Admin().Quotas().Spaces(t.Context())
-	require.NoError(t, err)
+	all := must(db.Admin().Quotas().All(t.Context()))(t)
+	spaces := must(db.Admin().Quotas().Spaces(t.Context()))(t)
 	sum := int64(0)
 	for _, s := range spaces {
 		if store.Below(s.Name, scope) {
@@ -40,15 +38,12 @@ func TestBodies(t *testing.T) {
 	path := t.TempDir() + "/agent.ctx"
 	now := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
 	reopen := func() *ctxpage.DB {
-		db, err := ctxpage.Open(path, ctxpage.Options{Exclusive: true, AuditSync: true, Clock: func() time.Time { return now }})
-		require.NoError(t, err)
-		return db
+		return must(ctxpage.Open(path, ctxpage.Options{Exclusive: true, AuditSync: true, Clock: func() time.Time { return now }}))(t)
 	}
 	db := reopen()
 	s := db.Scope("acme/a", ctxpage.WithActor("agent"))
 	ask := func(scope string) {
-		_, err := db.Scope(scope).Assemble(t.Context(), ctxpage.Query{Text: "kettle", Budget: 2000})
-		require.NoError(t, err)
+		must(db.Scope(scope).Assemble(t.Context(), ctxpage.Query{Text: "kettle", Budget: 2000}))(t)
 	}
 	require.NoError(t, db.Admin().Quotas().Set(t.Context(), "acme", store.Quota{Bodies: 4000}, "ann"))
 	for i := range 5 {
@@ -69,15 +64,12 @@ func TestBodies(t *testing.T) {
 	require.Equal(t, []any{"acme", "bodies", int64(4000)}, []any{over.Scope, over.What, over.Limit})
 	require.GreaterOrEqual(t, over.Used, int64(4000))
 	require.ErrorContains(t, err, "dbctl retention set FILE acme --prune AGE")
-	tx, err := s.Begin(t.Context())
-	require.NoError(t, err)
+	tx := must(s.Begin(t.Context()))(t)
 	require.NoError(t, tx.Put(t.Context(), ctxpage.Artefact{ID: "held", Text: "held"}))
 	require.ErrorIs(t, tx.Commit(t.Context(), ctxpage.Verdict{Confidence: 0.1, By: "judge"}), store.ErrQuota)
-	before, err := db.Head(t.Context())
-	require.NoError(t, err)
+	before := must(db.Head(t.Context()))(t)
 	ask("acme/a")
-	after, err := db.Head(t.Context())
-	require.NoError(t, err)
+	after := must(db.Head(t.Context()))(t)
 	require.Greater(t, after.Size, before.Size, "the read is recorded")
 	require.NoError(t, s.Delete(t.Context(), "k0"))
 	require.NoError(t, put(t, db, "else", "x", "another scope"))
@@ -89,16 +81,14 @@ func TestBodies(t *testing.T) {
 	require.Equal(t, was, bodiesOf(t, db, "acme"), "counted anew after a reopen")
 	require.ErrorIs(t, put(t, db, "acme/a", "late", "a kettle"), store.ErrQuota)
 	require.NoError(t, db.Admin().Retention().Set(t.Context(), "acme", ops.Policy{Prune: ops.Age(24 * time.Hour)}, "ann"))
-	_, err = db.Admin().Retention().Run(t.Context(), ops.RunOptions{By: "ann"})
-	require.NoError(t, err)
+	must(db.Admin().Retention().Run(t.Context(), ops.RunOptions{By: "ann"}))(t)
 	require.Less(t, bodiesOf(t, db, "acme"), int64(4000))
 	require.NoError(t, put(t, db, "acme/a", "late", "a kettle"), "a prune made room")
 	require.NoError(t, db.Admin().Quotas().Set(t.Context(), "acme", store.Quota{Bodies: 1}, "ann"))
 	require.ErrorIs(t, put(t, db, "acme/a", "later", "a kettle"), store.ErrQuota)
 	require.NoError(t, db.Admin().Quotas().Set(t.Context(), "acme", store.Quota{}, "ann"))
 	require.NoError(t, put(t, db, "acme/a", "later", "a kettle"), "control: without the quota")
-	problems, err := db.Admin().Check(t.Context(), nil)
-	require.NoError(t, err)
+	problems := must(db.Admin().Check(t.Context(), nil))(t)
 	require.Empty(t, problems)
 	require.NoError(t, db.Close())
 }

@@ -49,29 +49,20 @@ func TestReportEmpty(t *testing.T) {
 // TestReceipt: a receipt holds as it was made, and with no part of it changed.
 func TestReceipt(t *testing.T) {
 	ctx := context.Background()
-	st, err := storetest.NewMemory(storetest.Config{Now: func() time.Time { return time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC) }})
-	require.NoError(t, err)
-	info, err := st.Info(ctx)
-	require.NoError(t, err)
-	id, err := store.NewID(time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC), zeros{})
-	require.NoError(t, err)
-	_, err = st.Commit(ctx, store.Batch{ID: id, Scope: "acme", Actor: "a", Now: time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC), State: []store.StateRow{{Key: "row", Value: []byte("v")}}})
-	require.NoError(t, err)
-	before, err := st.Head(ctx)
-	require.NoError(t, err)
-	rep, err := st.Maintain(ctx, store.Job{Kind: store.JobErase, Erase: &store.EraseJob{
+	st := must(storetest.NewMemory(storetest.Config{Now: func() time.Time { return time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC) }}))(t)
+	info := must(st.Info(ctx))(t)
+	id := must(store.NewID(time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC), zeros{}))(t)
+	must(st.Commit(ctx, store.Batch{ID: id, Scope: "acme", Actor: "a", Now: time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC), State: []store.StateRow{{Key: "row", Value: []byte("v")}}}))(t)
+	before := must(st.Head(ctx))(t)
+	rep := must(st.Maintain(ctx, store.Job{Kind: store.JobErase, Erase: &store.EraseJob{
 		State: []store.StateRow{{Key: "row"}}, By: "desk", Reason: "4711", Asked: []string{format.AskedOf(info.Secret, "subject", "ann")}, Cascade: "keep",
-	}}, nil)
-	require.NoError(t, err)
-	head, err := st.Head(ctx)
-	require.NoError(t, err)
+	}}, nil))(t)
+	head := must(st.Head(ctx))(t)
 
-	_, err = ops.NewReceipt(ctx, st.Audit(), rep.Erase, before)
+	_, err := ops.NewReceipt(ctx, st.Audit(), rep.Erase, before)
 	require.Error(t, err, "a head from before does not have the leaf")
-	r, err := ops.NewReceipt(ctx, st.Audit(), rep.Erase, head)
-	require.NoError(t, err)
-	text, err := json.Marshal(r)
-	require.NoError(t, err)
+	r := must(ops.NewReceipt(ctx, st.Audit(), rep.Erase, head))(t)
+	text := must(json.Marshal(r))(t)
 	require.NotContains(t, string(text), "ann", "it names nothing")
 	read := func() *ops.Receipt {
 		var r ops.Receipt

@@ -20,8 +20,7 @@ import (
 
 func open(t *testing.T, path string) *ctxpage.DB {
 	t.Helper()
-	db, err := ctxpage.Open(path, ctxpage.Options{Exclusive: true})
-	require.NoError(t, err)
+	db := must(ctxpage.Open(path, ctxpage.Options{Exclusive: true}))(t)
 	t.Cleanup(func() {
 		problems, err := db.Admin().Check(context.Background(), nil)
 		if !errors.Is(err, store.ErrClosed) {
@@ -49,10 +48,9 @@ func TestQuota(t *testing.T) {
 	require.NoError(t, put(t, db, "acme/a", "x", strings.Repeat("l", 300)))
 	require.NoError(t, put(t, db, "acme/a", "x", strings.Repeat("l", 300)), "a touch adds nothing")
 	require.NoError(t, put(t, db, "acmes", "x", strings.Repeat("k", 5000)), "another scope")
-	before, err := db.Head(t.Context())
-	require.NoError(t, err)
+	before := must(db.Head(t.Context()))(t)
 
-	err = put(t, db, "acme/b", "y", strings.Repeat("m", 500))
+	err := put(t, db, "acme/b", "y", strings.Repeat("m", 500))
 	require.ErrorIs(t, err, store.ErrQuota)
 	var over *store.QuotaError
 	require.ErrorAs(t, err, &over)
@@ -70,19 +68,15 @@ func TestQuota(t *testing.T) {
 	require.True(t, told, "the audit has the refusal")
 
 	require.ErrorIs(t, put(t, db, "acme/a", "z", "z"), store.ErrQuota)
-	_, err = db.Scope("acme/a").Get(t.Context(), "x")
-	require.NoError(t, err)
-	_, err = db.Scope("acme/a").Assemble(t.Context(), ctxpage.Query{Text: "k", Budget: 1000})
-	require.NoError(t, err)
-	_, err = db.Admin().GC(t.Context(), ctxpage.GCOptions{KeepFor: -1})
-	require.NoError(t, err)
+	must(db.Scope("acme/a").Get(t.Context(), "x"))(t)
+	must(db.Scope("acme/a").Assemble(t.Context(), ctxpage.Query{Text: "k", Budget: 1000}))(t)
+	must(db.Admin().GC(t.Context(), ctxpage.GCOptions{KeepFor: -1}))(t)
 	require.NoError(t, put(t, db, "acme/a", "z", "z"), "gc made room")
 	require.NoError(t, db.Close())
 
 	db = open(t, path)
 	k = db.Admin().Quotas()
-	use, err := k.All(t.Context())
-	require.NoError(t, err)
+	use := must(k.All(t.Context()))(t)
 	require.Len(t, use, 2)
 	require.Greater(t, use[0].Used.Bodies, use[1].Used.Bodies)
 	require.Positive(t, use[1].Used.Bodies)
@@ -90,8 +84,7 @@ func TestQuota(t *testing.T) {
 	require.Equal(t, store.Quota{Bytes: 301, Pages: 2, Bodies: use[1].Used.Bodies}, use[1].Used)
 	require.ErrorIs(t, put(t, db, "acme/b", "w", strings.Repeat("m", 300)), store.ErrQuota, "it holds after a reopen")
 	require.NoError(t, db.Scope("acme/b").Delete(t.Context(), "y"))
-	_, err = db.Admin().Erase(t.Context(), ops.Request{Refs: []store.Ref{{Scope: "acme/b", ID: "y"}}, By: "ann", Reason: "asked"})
-	require.NoError(t, err)
+	must(db.Admin().Erase(t.Context(), ops.Request{Refs: []store.Ref{{Scope: "acme/b", ID: "y"}}, By: "ann", Reason: "asked"}))(t)
 	require.NoError(t, put(t, db, "acme/b", "w", strings.Repeat("m", 300)), "erase made room")
 	require.NoError(t, k.Set(t.Context(), "acme", store.Quota{}, "ann"))
 	require.NoError(t, put(t, db, "acme/b", "v", strings.Repeat("m", 3000)))
@@ -103,37 +96,29 @@ func TestQuota(t *testing.T) {
 func TestHeld(t *testing.T) {
 	db := open(t, t.TempDir()+"/agent.ctx")
 	hold := func(id string) (string, error) {
-		tx, err := db.Scope("acme", ctxpage.WithActor("agent")).Begin(t.Context())
-		require.NoError(t, err)
+		tx := must(db.Scope("acme", ctxpage.WithActor("agent")).Begin(t.Context()))(t)
 		require.NoError(t, tx.Put(t.Context(), ctxpage.Artefact{ID: id, Text: "held " + id}))
-		err = tx.Commit(t.Context(), ctxpage.Verdict{Confidence: 0.1, By: "judge"})
+		err := tx.Commit(t.Context(), ctxpage.Verdict{Confidence: 0.1, By: "judge"})
 		var held *store.HeldError
 		if errors.As(err, &held) {
 			return held.Batch, nil
 		}
 		return "", err
 	}
-	first, err := hold("a")
-	require.NoError(t, err)
+	first := must(hold("a"))(t)
 	require.NoError(t, db.Admin().Quotas().Set(t.Context(), "acme", store.Quota{Held: 2, Pages: 1}, "ann"))
-	second, err := hold("b")
-	require.NoError(t, err)
-	_, err = hold("c")
+	second := must(hold("b"))(t)
+	_, err := hold("c")
 	require.ErrorIs(t, err, store.ErrQuota)
 	require.ErrorContains(t, err, "dbctl review")
-	_, err = db.Review().Approve(t.Context(), first, ctxpage.Approval{By: "ann"})
-	require.NoError(t, err)
-	third, err := hold("c")
-	require.NoError(t, err)
+	must(db.Review().Approve(t.Context(), first, ctxpage.Approval{By: "ann"}))(t)
+	third := must(hold("c"))(t)
 	_, err = db.Review().Approve(t.Context(), second, ctxpage.Approval{By: "ann"})
 	require.ErrorIs(t, err, store.ErrQuota, "pages")
-	h, err := db.Review().Show(t.Context(), second)
-	require.NoError(t, err)
+	h := must(db.Review().Show(t.Context(), second))(t)
 	require.Empty(t, h.Decided, "it still waits")
-	_, err = db.Review().Reject(t.Context(), second, "ann", "no")
-	require.NoError(t, err)
-	_, err = db.Admin().Erase(t.Context(), ops.Request{Refs: []store.Ref{{Scope: "acme", ID: "c"}}, By: "ann", Reason: "asked"})
-	require.NoError(t, err)
+	must(db.Review().Reject(t.Context(), second, "ann", "no"))(t)
+	must(db.Admin().Erase(t.Context(), ops.Request{Refs: []store.Ref{{Scope: "acme", ID: "c"}}, By: "ann", Reason: "asked"}))(t)
 	_, err = db.Review().Show(t.Context(), third)
 	require.Error(t, err)
 	for _, id := range []string{"d", "e"} {
@@ -191,15 +176,13 @@ func TestModel(t *testing.T) {
 				err := db.Scope(scope).Delete(t.Context(), id)
 				require.True(t, err == nil || errors.Is(err, store.ErrNotFound), err)
 			case 2:
-				_, err := db.Admin().GC(t.Context(), ctxpage.GCOptions{KeepFor: -1, KeepNames: 1})
-				require.NoError(t, err)
+				must(db.Admin().GC(t.Context(), ctxpage.GCOptions{KeepFor: -1, KeepNames: 1}))(t)
 			case 3:
 				require.NoError(t, db.Close())
 				db = open(t, path)
 			default:
 				used := map[string]store.KindSpace{}
-				spaces, err := db.Admin().Quotas().Spaces(t.Context())
-				require.NoError(t, err)
+				spaces := must(db.Admin().Quotas().Spaces(t.Context()))(t)
 				for _, s := range spaces {
 					for _, k := range s.Space {
 						for _, of := range store.ScopeChain(s.Name) {
@@ -215,7 +198,7 @@ func TestModel(t *testing.T) {
 					q, u := limits[of], used[of]
 					fits = fits && (q.Pages == 0 || u.Pages+1 <= q.Pages) && (q.Bytes == 0 || u.Bytes+int64(len(text)) <= q.Bytes)
 				}
-				err = put(t, db, scope, id, text)
+				err := put(t, db, scope, id, text)
 				if fits {
 					require.NoError(t, err, "seed %d step %d", seed, step)
 				} else {
@@ -233,8 +216,7 @@ func TestClosedScope(t *testing.T) {
 	ctx, db := t.Context(), open(t, t.TempDir()+"/agent.ctx")
 	s, k := db.Scope("acme/a"), db.Admin().Quotas()
 	require.NoError(t, put(t, db, "acme/a", "x", "one"))
-	tx, err := s.Begin(ctx)
-	require.NoError(t, err)
+	tx := must(s.Begin(ctx))(t)
 	require.NoError(t, tx.Put(ctx, ctxpage.Artefact{ID: "guess", Text: "perhaps"}))
 	var held *store.HeldError
 	require.ErrorAs(t, tx.Commit(ctx, ctxpage.Verdict{Confidence: 0.1, By: "judge"}), &held)
@@ -263,10 +245,8 @@ func TestClosedScope(t *testing.T) {
 		require.Equal(t, &store.QuotaError{Scope: "acme", What: "closed", Closed: "moved to b.ctx"}, over, name)
 	}
 	require.NoError(t, put(t, db, "acmes", "x", "another scope"))
-	_, err = s.Get(ctx, "x")
-	require.NoError(t, err)
-	_, err = db.Admin().Retention().Run(ctx, ops.RunOptions{By: "ann"})
-	require.NoError(t, err)
+	must(s.Get(ctx, "x"))(t)
+	must(db.Admin().Retention().Run(ctx, ops.RunOptions{By: "ann"}))(t)
 
 	require.NoError(t, k.Change(ctx, "acme", "ann", func(q store.Quota) store.Quota { q.Closed = ""; return q }))
 	require.NoError(t, put(t, db, "acme/a", "x", "two"), "it is open again")
@@ -304,8 +284,7 @@ func TestClosedScopeIsFinal(t *testing.T) {
 		}
 		<-begun
 		require.NoError(t, db.Admin().Quotas().Set(ctx, scope, store.Quota{Closed: "moved"}, "ann"))
-		st, err := db.Stats(ctx)
-		require.NoError(t, err)
+		st := must(db.Stats(ctx))(t)
 		wg.Wait()
 		require.LessOrEqual(t, last.Load(), st.LSN, "no later write was accepted")
 	}

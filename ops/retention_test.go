@@ -29,12 +29,10 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	w := &world{T: t, now: time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)}
-	db, err := ctxpage.Open(t.TempDir()+"/agent.ctx", ctxpage.Options{Exclusive: true, Clock: func() time.Time { return w.now }})
-	require.NoError(t, err)
+	db := must(ctxpage.Open(t.TempDir()+"/agent.ctx", ctxpage.Options{Exclusive: true, Clock: func() time.Time { return w.now }}))(t)
 	w.db = db
 	t.Cleanup(func() {
-		problems, err := db.Admin().Check(context.Background(), nil)
-		require.NoError(t, err)
+		problems := must(db.Admin().Check(context.Background(), nil))(t)
 		require.Empty(t, problems)
 		require.NoError(t, db.Close())
 	})
@@ -43,8 +41,7 @@ func newWorld(t *testing.T) *world {
 
 func (w *world) put(scope, id string, kind store.Kind) {
 	w.Helper()
-	_, err := w.db.Scope(scope, ctxpage.WithActor("agent")).Put(w.Context(), ctxpage.Artefact{ID: id, Kind: kind, Text: "kettle " + id})
-	require.NoError(w, err)
+	must(w.db.Scope(scope, ctxpage.WithActor("agent")).Put(w.Context(), ctxpage.Artefact{ID: id, Kind: kind, Text: "kettle " + id}))(w)
 }
 
 func (w *world) there(scope, id string) bool {
@@ -59,15 +56,13 @@ func (w *world) set(scope string, p ops.Policy) {
 
 func (w *world) run(o ops.RunOptions) *ops.RunReport {
 	w.Helper()
-	rep, err := w.db.Admin().Retention().Run(w.Context(), o)
-	require.NoError(w, err)
+	rep := must(w.db.Admin().Retention().Run(w.Context(), o))(w)
 	return rep
 }
 
 func (w *world) hold(scope, id string) string {
 	w.Helper()
-	tx, err := w.db.Scope(scope, ctxpage.WithActor("agent")).Begin(w.Context())
-	require.NoError(w, err)
+	tx := must(w.db.Scope(scope, ctxpage.WithActor("agent")).Begin(w.Context()))(w)
 	require.NoError(w, tx.Put(w.Context(), ctxpage.Artefact{ID: id, Text: "held"}))
 	var held *store.HeldError
 	require.ErrorAs(w, tx.Commit(w.Context(), ctxpage.Verdict{Confidence: 0.1, By: "judge"}), &held)
@@ -81,8 +76,7 @@ func TestAge(t *testing.T) {
 		got, err := ops.ParseAge(text)
 		require.NoError(t, err, text)
 		require.Equal(t, want, got)
-		again, err := ops.ParseAge(got.String())
-		require.NoError(t, err)
+		again := must(ops.ParseAge(got.String()))(t)
 		require.Equal(t, got, again)
 	}
 	for _, bad := range []string{"0s", "-3d", "0d", "d", "soon", "99999999999d", "200000w", "1.5d"} {
@@ -112,19 +106,16 @@ func TestEffective(t *testing.T) {
 	w.set("", ops.Policy{Kinds: map[string]ops.Age{"fact": 30 * day, "scratch": day}, Held: 7 * day, Versions: 10 * day, KeepVersions: 3})
 	w.set("acme", ops.Policy{Kinds: map[string]ops.Age{"fact": ops.Forever}, Held: 2 * day})
 	w.set("acme/a", ops.Policy{Versions: day})
-	e, err := w.db.Admin().Retention().Effective(t.Context(), "acme/a/b")
-	require.NoError(t, err)
+	e := must(w.db.Admin().Retention().Effective(t.Context(), "acme/a/b"))(t)
 	require.Equal(t, ops.Effective{
 		Scope: "acme/a/b", Kinds: map[string]ops.Rule{"fact": {Age: ops.Forever, From: "acme"}, "scratch": {Age: day}},
 		Held: ops.Rule{Age: 2 * day, From: "acme"}, Versions: ops.Rule{Age: day, From: "acme/a"},
 	}, e, "keep_versions goes with the age of versions")
-	e, err = w.db.Admin().Retention().Effective(t.Context(), "acmes")
-	require.NoError(t, err)
+	e = must(w.db.Admin().Retention().Effective(t.Context(), "acmes"))(t)
 	require.Equal(t, ops.Rule{Age: 7 * day}, e.Held, "a scope is no prefix")
 
 	w.set("acme", ops.Policy{})
-	all, err := w.db.Admin().Retention().All(t.Context())
-	require.NoError(t, err)
+	all := must(w.db.Admin().Retention().All(t.Context()))(t)
 	require.Len(t, all, 2, "an empty policy is none")
 }
 
@@ -136,20 +127,16 @@ func TestRun(t *testing.T) {
 		w.put(scope, "fact", store.KindFact)
 		w.put(scope, "scratch", store.KindScratch)
 		for i := range 3 {
-			_, err := w.db.Scope(scope).Session("talk").Append(t.Context(), ctxpage.Turn{ID: fmt.Sprint("t", i), Role: "user", Text: "what of it?"})
-			require.NoError(t, err)
+			must(w.db.Scope(scope).Session("talk").Append(t.Context(), ctxpage.Turn{ID: fmt.Sprint("t", i), Role: "user", Text: "what of it?"}))(t)
 		}
 		for i := range 40 {
-			_, err := w.db.Scope(scope).Directives().Step(t.Context(), fmt.Sprintf("use tea number %d", i))
-			require.NoError(t, err)
+			must(w.db.Scope(scope).Directives().Step(t.Context(), fmt.Sprintf("use tea number %d", i)))(t)
 		}
 	}
 	waits, decided := w.hold("acme/a", "x"), w.hold("acme/a", "y")
-	_, err := w.db.Review().Reject(t.Context(), decided, "ann", "no")
-	require.NoError(t, err)
+	must(w.db.Review().Reject(t.Context(), decided, "ann", "no"))(t)
 	w.put("acme/a", "fact", store.KindFact) // a touch: it is the same
-	before, err := w.db.Head(t.Context())
-	require.NoError(t, err)
+	before := must(w.db.Head(t.Context()))(t)
 
 	w.set("acme", ops.Policy{
 		Kinds: map[string]ops.Age{"scratch": 5 * day}, Sessions: 5 * day, Held: 5 * day, Decided: 5 * day, Directives: 5 * day, Versions: 5 * day,
@@ -174,16 +161,13 @@ func TestRun(t *testing.T) {
 	}, count)
 	require.False(t, w.there("acme/a", "scratch") || w.there("acme/b", "scratch") || w.there("acme/a", "t0"))
 	require.True(t, w.there("acme/a", "fact") && w.there("other", "scratch") && w.there("acme/b", "young") && w.there("acme/b", "t0"))
-	h, err := w.db.Review().Show(t.Context(), waits)
-	require.NoError(t, err)
+	h := must(w.db.Review().Show(t.Context(), waits))(t)
 	require.Equal(t, "rejected", h.Decided)
-	_, err = w.db.Review().Show(t.Context(), decided)
+	_, err := w.db.Review().Show(t.Context(), decided)
 	require.ErrorIs(t, err, store.ErrGone)
-	st, err := w.db.Scope("acme/a").Directives().State(t.Context())
-	require.NoError(t, err)
+	st := must(w.db.Scope("acme/a").Directives().State(t.Context()))(t)
 	require.NotEmpty(t, st.Effective, "what holds stays")
-	turns, err := loop.Collect(w.db.Scope("acme/a").Session("talk").Turns(t.Context(), 0, ctxpage.AtMost(10, "", nil)))
-	require.NoError(t, err)
+	turns := must(loop.Collect(w.db.Scope("acme/a").Session("talk").Turns(t.Context(), 0, ctxpage.AtMost(10, "", nil))))(t)
 	require.Empty(t, turns)
 	_, err = w.db.Scope("acme/a").Session("talk").Append(t.Context(), ctxpage.Turn{ID: "t9", Role: "user", Text: "a new one"})
 	require.NoError(t, err, "the session can begin anew")
@@ -217,23 +201,19 @@ func TestRemoveSession(t *testing.T) {
 	k := w.db.Admin().Retention()
 	for _, name := range []string{"talk", "talks"} {
 		for i := range 4 {
-			_, err := w.db.Scope("acme").Session(name).Append(t.Context(), ctxpage.Turn{ID: fmt.Sprint(name, i), Role: "user", Text: "what of it?"})
-			require.NoError(t, err)
+			must(w.db.Scope("acme").Session(name).Append(t.Context(), ctxpage.Turn{ID: fmt.Sprint(name, i), Role: "user", Text: "what of it?"}))(t)
 		}
 	}
-	dry, err := k.RemoveSession(t.Context(), "acme", "talk", "ann", true)
-	require.NoError(t, err)
+	dry := must(k.RemoveSession(t.Context(), "acme", "talk", "ann", true))(t)
 	require.Equal(t, 4, dry.Turns)
 	require.True(t, w.there("acme", "talk0"))
-	rep, err := k.RemoveSession(t.Context(), "acme", "talk", "ann", false)
-	require.NoError(t, err)
+	rep := must(k.RemoveSession(t.Context(), "acme", "talk", "ann", false))(t)
 	dry.DryRun = false
 	require.Equal(t, dry, rep)
 	require.False(t, w.there("acme", "talk0"))
-	turns, err := loop.Collect(w.db.Scope("acme").Session("talks").Turns(t.Context(), 0, ctxpage.AtMost(10, "", nil)))
-	require.NoError(t, err)
+	turns := must(loop.Collect(w.db.Scope("acme").Session("talks").Turns(t.Context(), 0, ctxpage.AtMost(10, "", nil))))(t)
 	require.Len(t, turns, 4)
-	_, err = k.RemoveSession(t.Context(), "acme", "talk", "ann", false)
+	_, err := k.RemoveSession(t.Context(), "acme", "talk", "ann", false)
 	require.ErrorIs(t, err, store.ErrNotFound)
 }
 
@@ -243,24 +223,19 @@ func TestPurgeReviews(t *testing.T) {
 	k := w.db.Admin().Retention()
 	waits, decided, elsewhere := w.hold("acme", "x"), w.hold("acme", "y"), w.hold("other", "z")
 	for _, id := range []string{decided, elsewhere} {
-		_, err := w.db.Review().Reject(t.Context(), id, "ann", "no")
-		require.NoError(t, err)
+		must(w.db.Review().Reject(t.Context(), id, "ann", "no"))(t)
 	}
 	_, err := k.PurgeReviews(t.Context(), ops.Purge{})
 	require.ErrorIs(t, err, store.ErrInvalid, "nobody asked")
-	rep, err := k.PurgeReviews(t.Context(), ops.Purge{By: "ann", Older: day})
-	require.NoError(t, err)
+	rep := must(k.PurgeReviews(t.Context(), ops.Purge{By: "ann", Older: day}))(t)
 	require.Empty(t, rep.Items, "they are young")
 	for _, dry := range []bool{true, false} {
-		rep, err = k.PurgeReviews(t.Context(), ops.Purge{By: "ann", Scope: "acme", DryRun: dry})
-		require.NoError(t, err)
+		rep = must(k.PurgeReviews(t.Context(), ops.Purge{By: "ann", Scope: "acme", DryRun: dry}))(t)
 		require.Len(t, rep.Items, 1)
 		require.Equal(t, []string{decided}, rep.Items[0].First)
 	}
-	_, err = w.db.Review().Show(t.Context(), elsewhere)
-	require.NoError(t, err)
-	rep, err = k.PurgeReviews(t.Context(), ops.Purge{By: "ann", Waiting: true})
-	require.NoError(t, err)
+	must(w.db.Review().Show(t.Context(), elsewhere))(t)
+	rep = must(k.PurgeReviews(t.Context(), ops.Purge{By: "ann", Waiting: true}))(t)
 	require.Len(t, rep.Items, 2)
 	_, err = w.db.Review().Show(t.Context(), waits)
 	require.ErrorIs(t, err, store.ErrGone)
@@ -308,14 +283,12 @@ func TestRunModel(t *testing.T) {
 				}
 			default:
 				kind := kinds[rng.IntN(3)]
-				_, err := w.db.Scope(scope).Put(t.Context(), ctxpage.Artefact{ID: id, Kind: kind, Text: fmt.Sprint("kettle ", step)})
-				require.NoError(t, err)
+				must(w.db.Scope(scope).Put(t.Context(), ctxpage.Artefact{ID: id, Kind: kind, Text: fmt.Sprint("kettle ", step)}))(t)
 				model[key] = item{kind, w.now}
 			}
 		}
 		for _, scope := range []string{"a", "a/b", "c"} {
-			vs, err := loop.Collect(w.db.Scope(scope).Artefacts(t.Context(), "", ctxpage.AtMost(100, "", nil)))
-			require.NoError(t, err)
+			vs := must(loop.Collect(w.db.Scope(scope).Artefacts(t.Context(), "", ctxpage.AtMost(100, "", nil))))(t)
 			want := 0
 			for key, it := range model {
 				if key[:len(key)-3] == scope {
@@ -335,18 +308,15 @@ func TestMaintain(t *testing.T) {
 	now := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
 	path := t.TempDir() + "/agent.ctx"
 	open := func(every time.Duration) *ctxpage.DB {
-		db, err := ctxpage.Open(path, ctxpage.Options{Exclusive: true, Maintain: every, Clock: func() time.Time { return now }})
-		require.NoError(t, err)
-		return db
+		return must(ctxpage.Open(path, ctxpage.Options{Exclusive: true, Maintain: every, Clock: func() time.Time { return now }}))(t)
 	}
 	db := open(0)
-	_, err := db.Scope("acme").Put(t.Context(), ctxpage.Artefact{ID: "a", Text: "kettle"})
-	require.NoError(t, err)
+	must(db.Scope("acme").Put(t.Context(), ctxpage.Artefact{ID: "a", Text: "kettle"}))(t)
 	require.NoError(t, db.Admin().Retention().Set(t.Context(), "", ops.Policy{Kinds: map[string]ops.Age{"fact": day}}, "ann"))
 	require.NoError(t, db.Close())
 	now = now.Add(48 * time.Hour)
 	db = open(0)
-	_, err = db.Scope("acme").Get(t.Context(), "a")
+	_, err := db.Scope("acme").Get(t.Context(), "a")
 	require.NoError(t, err, "off by default")
 	require.NoError(t, db.Close())
 	db = open(time.Hour)
@@ -366,17 +336,13 @@ func TestPrune(t *testing.T) {
 	for _, scope := range []string{"acme/a", "acme/legal"} {
 		w.put(scope, "fact", store.KindFact)
 	}
-	old, err := w.db.Scope("acme/a").Assemble(ctx, ctxpage.Query{Text: "kettle", Budget: 2000})
-	require.NoError(t, err)
-	kept, err := w.db.Scope("acme/legal").Assemble(ctx, ctxpage.Query{Text: "kettle", Budget: 2000})
-	require.NoError(t, err)
+	old := must(w.db.Scope("acme/a").Assemble(ctx, ctxpage.Query{Text: "kettle", Budget: 2000}))(t)
+	kept := must(w.db.Scope("acme/legal").Assemble(ctx, ctxpage.Query{Text: "kettle", Budget: 2000}))(t)
 	w.now = w.now.Add(40 * 24 * time.Hour)
-	young, err := w.db.Scope("acme/a").Assemble(ctx, ctxpage.Query{Text: "kettle", Budget: 2000})
-	require.NoError(t, err)
-	head, err := w.db.Head(ctx)
-	require.NoError(t, err)
+	young := must(w.db.Scope("acme/a").Assemble(ctx, ctxpage.Query{Text: "kettle", Budget: 2000}))(t)
+	head := must(w.db.Head(ctx))(t)
 	dry := w.run(ops.RunOptions{DryRun: true})
-	_, err = w.db.Replay(ctx, old.Manifest.Trace)
+	_, err := w.db.Replay(ctx, old.Manifest.Trace)
 	require.NoError(t, err, "a dry run changes nothing")
 	rep := w.run(ops.RunOptions{By: "ann"})
 	require.Equal(t, dry.Items, rep.Items)
@@ -388,13 +354,11 @@ func TestPrune(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrGone)
 	require.ErrorContains(t, err, "pruned at 2026-04-10T09:00:00Z by ann")
 	for _, trace := range []string{kept.Manifest.Trace, young.Manifest.Trace} {
-		again, err := w.db.Replay(ctx, trace)
-		require.NoError(t, err)
+		again := must(w.db.Replay(ctx, trace))(t)
 		require.True(t, again.Same)
 	}
 	require.True(t, w.there("acme/a", "fact"))
-	_, err = w.db.Manifests().Verify(ctx, &head, nil)
-	require.NoError(t, err)
+	must(w.db.Manifests().Verify(ctx, &head, nil))(t)
 	require.Empty(t, w.run(ops.RunOptions{}).Items, "a second run finds nothing")
 }
 
@@ -404,11 +368,12 @@ func TestPruneKeepsPromotions(t *testing.T) {
 	ctx := t.Context()
 	w.set("acme", ops.Policy{Prune: 30 * day})
 	w.put("acme/ann", "fact", store.KindFact)
-	_, err := w.db.Admin().Promote(ctx, store.Ref{Scope: "acme/ann", ID: "fact"}, "acme", "op")
-	require.NoError(t, err)
+	must(w.db.Admin().Promote(ctx, store.Ref{Scope: "acme/ann", ID: "fact"}, "acme", "op"))(t)
 	w.now = w.now.Add(40 * 24 * time.Hour)
 	require.NotEmpty(t, w.run(ops.RunOptions{By: "ann"}).Items)
-	rep, err := w.db.Admin().Erase(ctx, ops.Request{Scope: "acme/ann", By: "desk", Reason: "asked", DryRun: true})
-	require.NoError(t, err)
+	rep := must(w.db.Admin().Erase(ctx, ops.Request{Scope: "acme/ann", By: "desk", Reason: "asked", DryRun: true}))(t)
 	require.Contains(t, rep.Erased, ops.Item{Ref: "acme:fact", Kind: "fact", Versions: 1, Why: "promoted from acme/ann:fact"})
 }
+
+// must returns a check that fails the test unless err is nil, and returns v: v := must(s.Get(ctx, id))(t).
+func must[T any](v T, err error) func(require.TestingT) T { return dbtest.Must(v, err) }

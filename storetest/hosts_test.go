@@ -31,11 +31,9 @@ func (s onHost) Close() error { return nil }
 // twoHosts opens a database on two hosts, which read files of one path below one root.
 func twoHosts(t *testing.T, root, nameA, nameB string) (a, b *ctxpage.DB) {
 	t.Helper()
-	mem, err := storetest.NewMemory(storetest.Config{State: ctxpage.StateKinds()})
-	require.NoError(t, err)
+	mem := must(storetest.NewMemory(storetest.Config{State: ctxpage.StateKinds()}))(t)
 	open := func(name string) *ctxpage.DB {
-		db, err := ctxpage.Open("hosts", ctxpage.Options{Store: onHost{mem, name}, FileRoots: []string{root}})
-		require.NoError(t, err)
+		db := must(ctxpage.Open("hosts", ctxpage.Options{Store: onHost{mem, name}, FileRoots: []string{root}}))(t)
 		t.Cleanup(func() { require.NoError(t, db.Close()) })
 		return db
 	}
@@ -45,8 +43,7 @@ func twoHosts(t *testing.T, root, nameA, nameB string) (a, b *ctxpage.DB) {
 // noted is what the manifest of a read says of its pages that come from files.
 func noted(t *testing.T, db *ctxpage.DB, trace string) (reasons []string) {
 	t.Helper()
-	found, err := db.Manifests().ByTrace(t.Context(), trace)
-	require.NoError(t, err)
+	found := must(db.Manifests().ByTrace(t.Context(), trace))(t)
 	for _, r := range found {
 		for _, p := range r.Pages {
 			reasons = append(reasons, p.Reason)
@@ -57,8 +54,7 @@ func noted(t *testing.T, db *ctxpage.DB, trace string) (reasons []string) {
 
 func pageReason(t *testing.T, db *ctxpage.DB, trace, id string) string {
 	t.Helper()
-	why, err := db.Why(t.Context(), trace, ctxpage.Ref{Scope: "acme", ID: id})
-	require.NoError(t, err)
+	why := must(db.Why(t.Context(), trace, ctxpage.Ref{Scope: "acme", ID: id}))(t)
 	require.True(t, why.In)
 	return why.Page.Reason
 }
@@ -74,10 +70,8 @@ func TestFilesOfAnotherHost(t *testing.T) {
 	write := func(text string) { require.NoError(t, os.WriteFile(path, []byte(text), 0o600)) }
 	write("Refunds are paid within 30 days.")
 	a, b := twoHosts(t, root, "a", "b")
-	_, err := a.Scope("acme").Put(ctx, ctxpage.Artefact{ID: "policy", Source: "file:" + path})
-	require.NoError(t, err)
-	_, err = a.Scope("acme").Put(ctx, ctxpage.Artefact{ID: "summary", Text: "Refunds: a month.", DerivedFrom: []ctxpage.Ref{{Scope: "acme", ID: "policy", Version: 1}}})
-	require.NoError(t, err)
+	must(a.Scope("acme").Put(ctx, ctxpage.Artefact{ID: "policy", Source: "file:" + path}))(t)
+	must(a.Scope("acme").Put(ctx, ctxpage.Artefact{ID: "summary", Text: "Refunds: a month.", DerivedFrom: []ctxpage.Ref{{Scope: "acme", ID: "policy", Version: 1}}}))(t)
 
 	for _, now := range []struct {
 		name   string
@@ -96,15 +90,12 @@ func TestFilesOfAnotherHost(t *testing.T) {
 		got, err = on.Get(ctx, "summary")
 		require.NoError(t, err, now.name)
 		require.Equal(t, "a", got.Elsewhere, "what it was made from was not asked")
-		found, err := on.Search(ctx, "refunds paid", 5)
-		require.NoError(t, err)
+		found := must(on.Search(ctx, "refunds paid", 5))(t)
 		require.Len(t, found.Hits, 2, now.name)
 		require.Equal(t, []string{unchecked, unchecked}, noted(t, b, found.Trace))
-		asm, err := on.Assemble(ctx, ctxpage.Query{Text: "refunds paid", Budget: 1000})
-		require.NoError(t, err)
+		asm := must(on.Assemble(ctx, ctxpage.Query{Text: "refunds paid", Budget: 1000}))(t)
 		require.Equal(t, unchecked, pageReason(t, b, asm.Trace, "policy"))
-		r, err := on.Refresh(ctx, ops.RefreshOptions{Delete: true})
-		require.NoError(t, err)
+		r := must(on.Refresh(ctx, ops.RefreshOptions{Delete: true}))(t)
 		require.Zero(t, r.Sources, now.name)
 		require.Equal(t, 1, r.Elsewhere)
 		require.Empty(t, r.Changed)
@@ -112,25 +103,21 @@ func TestFilesOfAnotherHost(t *testing.T) {
 	}
 
 	// The control: the host that has the file sees both.
-	_, err = a.Scope("acme").Get(ctx, "policy")
+	_, err := a.Scope("acme").Get(ctx, "policy")
 	require.ErrorIs(t, err, store.ErrDirty)
 	write("Refunds are paid within 60 days.")
-	got, err := a.Scope("acme").Get(ctx, "policy")
-	require.NoError(t, err)
+	got := must(a.Scope("acme").Get(ctx, "policy"))(t)
 	require.Contains(t, got.Text, "60 days")
 	require.Empty(t, got.Elsewhere)
 	require.EqualValues(t, 2, got.Version)
 
 	// The host that puts it has it from then on, also if the content is the same.
-	_, err = b.Scope("acme").Put(ctx, ctxpage.Artefact{ID: "policy", Source: "file:" + path})
-	require.NoError(t, err)
+	must(b.Scope("acme").Put(ctx, ctxpage.Artefact{ID: "policy", Source: "file:" + path}))(t)
 	write("Refunds are paid within 90 days.")
-	got, err = a.Scope("acme").Get(ctx, "policy")
-	require.NoError(t, err)
+	got = must(a.Scope("acme").Get(ctx, "policy"))(t)
 	require.Contains(t, got.Text, "60 days")
 	require.Equal(t, "b", got.Elsewhere)
-	got, err = b.Scope("acme").Get(ctx, "policy")
-	require.NoError(t, err)
+	got = must(b.Scope("acme").Get(ctx, "policy"))(t)
 	require.Contains(t, got.Text, "90 days")
 }
 
@@ -142,11 +129,9 @@ func TestFilesOfNoHost(t *testing.T) {
 		path := filepath.Join(root, "policy.md")
 		require.NoError(t, os.WriteFile(path, []byte("Refunds are paid within 30 days."), 0o600))
 		a, b := twoHosts(t, root, names[0], names[1])
-		_, err := a.Scope("acme").Put(t.Context(), ctxpage.Artefact{ID: "policy", Source: "file:" + path})
-		require.NoError(t, err)
+		must(a.Scope("acme").Put(t.Context(), ctxpage.Artefact{ID: "policy", Source: "file:" + path}))(t)
 		require.NoError(t, os.WriteFile(path, []byte("Refunds are never paid."), 0o600))
-		got, err := b.Scope("acme").Get(t.Context(), "policy")
-		require.NoError(t, err)
+		got := must(b.Scope("acme").Get(t.Context(), "policy"))(t)
 		require.Contains(t, got.Text, "never", names)
 		require.Empty(t, got.Elsewhere)
 	}
@@ -160,18 +145,15 @@ func TestDirectoryOfAnotherHost(t *testing.T) {
 	a, b := twoHosts(t, root, "a", "b")
 	require.NoError(t, os.WriteFile(filepath.Join(root, "one.md"), []byte("Refunds are paid within 30 days."), 0o600))
 	require.NoError(t, a.Scope("acme").AddDirectory(ctx, ctxpage.Directory{Dir: root}))
-	r, err := a.Scope("acme").Refresh(ctx, ops.RefreshOptions{})
-	require.NoError(t, err)
+	r := must(a.Scope("acme").Refresh(ctx, ops.RefreshOptions{}))(t)
 	require.Equal(t, []string{"one.md"}, r.New)
 
 	require.NoError(t, os.Remove(filepath.Join(root, "one.md"))) // as on a host that does not have it
 	require.NoError(t, os.WriteFile(filepath.Join(root, "two.md"), []byte("Of the other host."), 0o600))
-	r, err = b.Scope("acme").Refresh(ctx, ops.RefreshOptions{Delete: true})
-	require.NoError(t, err)
+	r = must(b.Scope("acme").Refresh(ctx, ops.RefreshOptions{Delete: true}))(t)
 	require.Equal(t, []string{"two.md"}, r.New)
 	require.Equal(t, 1, r.Elsewhere)
 	require.Empty(t, r.Deleted)
-	r, err = a.Scope("acme").Refresh(ctx, ops.RefreshOptions{Delete: true})
-	require.NoError(t, err)
+	r = must(a.Scope("acme").Refresh(ctx, ops.RefreshOptions{Delete: true}))(t)
 	require.Equal(t, []string{"one.md"}, r.Deleted, "the control: the host that has the directory deletes it")
 }

@@ -28,8 +28,7 @@ func TestNearModel(t *testing.T) {
 					found += m.askNear()
 				}
 				if round%8 == 7 {
-					_, err := m.is.Maintain(m.ctx, store.Job{Kind: store.JobCheckpoint}, nil)
-					require.NoError(t, err)
+					must(m.is.Maintain(m.ctx, store.Job{Kind: store.JobCheckpoint}, nil))(t)
 					m.crash() // the vectors of the file are read anew
 				}
 			}
@@ -113,11 +112,9 @@ func TestNearConcurrently(t *testing.T) {
 		m.write()
 	}
 	chain := store.Scopes{"acme/a", "acme"}
-	page, err := m.is.Scan(m.ctx, store.ScanQuery{What: store.ScanUnembedded, Scopes: chain, Model: "m", Limit: 1000})
-	require.NoError(t, err)
+	page := must(m.is.Scan(m.ctx, store.ScanQuery{What: store.ScanUnembedded, Scopes: chain, Model: "m", Limit: 1000}))(t)
 	require.NotEmpty(t, page.Keys)
-	_, err = m.is.Maintain(m.ctx, store.Job{Kind: store.JobCheckpoint}, nil)
-	require.NoError(t, err)
+	must(m.is.Maintain(m.ctx, store.Job{Kind: store.JobCheckpoint}, nil))(t)
 	var wg sync.WaitGroup
 	for g := range 4 {
 		wg.Go(func() {
@@ -141,7 +138,6 @@ func TestNearConcurrently(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	left, err := m.is.Scan(m.ctx, store.ScanQuery{What: store.ScanUnembedded, Scopes: chain, Model: "m", Limit: 1000})
-	require.NoError(t, err)
+	left := must(m.is.Scan(m.ctx, store.ScanQuery{What: store.ScanUnembedded, Scopes: chain, Model: "m", Limit: 1000}))(t)
 	require.Zero(t, left.Count)
 }

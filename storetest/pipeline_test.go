@@ -16,8 +16,7 @@ import (
 // operator asks why, and replays what the agent saw.
 func TestPipelineOnMemory(t *testing.T) {
 	t.Parallel()
-	mem, err := storetest.NewMemory(storetest.Config{State: ctxpage.StateKinds()})
-	require.NoError(t, err)
+	mem := must(storetest.NewMemory(storetest.Config{State: ctxpage.StateKinds()}))(t)
 	pipeline(t, "in memory", func() store.Store { mem = mem.Reopen(); return mem })
 }
 
@@ -26,52 +25,39 @@ func pipeline(t *testing.T, name string, open func() store.Store) {
 	t.Helper()
 	ctx := context.Background()
 	st := open()
-	db, err := ctxpage.Open(name, ctxpage.Options{Store: st})
-	require.NoError(t, err)
+	db := must(ctxpage.Open(name, ctxpage.Options{Store: st}))(t)
 	require.Equal(t, name, db.Path())
 
 	host := db.Scope("acme/support")
-	_, err = host.Put(ctx, ctxpage.Artefact{ID: "refund-policy", Text: "Refunds up to $400 are paid within 30 days."})
-	require.NoError(t, err)
-	got, err := host.Get(ctx, "refund-policy")
-	require.NoError(t, err)
+	must(host.Put(ctx, ctxpage.Artefact{ID: "refund-policy", Text: "Refunds up to $400 are paid within 30 days."}))(t)
+	got := must(host.Get(ctx, "refund-policy"))(t)
 	require.Contains(t, got.Text, "$400")
 
 	agent := db.Scope("acme/support", ctxpage.Gated())
-	a, err := agent.Assemble(ctx, ctxpage.Query{Text: "what refunds are paid?", Budget: 2000})
-	require.NoError(t, err)
+	a := must(agent.Assemble(ctx, ctxpage.Query{Text: "what refunds are paid?", Budget: 2000}))(t)
 	require.Len(t, a.Manifest.Pages, 1)
-	tx, err := agent.Resume(ctx, a.Trace)
-	require.NoError(t, err)
-	err = tx.Put(ctx, ctxpage.Artefact{ID: "answer", Text: "Up to $400."})
-	require.NoError(t, err)
+	tx := must(agent.Resume(ctx, a.Trace))(t)
+	require.NoError(t, tx.Put(ctx, ctxpage.Artefact{ID: "answer", Text: "Up to $400."}))
 	require.NoError(t, tx.Commit(ctx, ctxpage.Verdict{Confidence: 0.9, By: "checker"}))
 
-	low, err := agent.Resume(ctx, a.Trace)
-	require.NoError(t, err)
-	err = low.Put(ctx, ctxpage.Artefact{ID: "guess", Text: "Perhaps $500."})
-	require.NoError(t, err)
+	low := must(agent.Resume(ctx, a.Trace))(t)
+	require.NoError(t, low.Put(ctx, ctxpage.Artefact{ID: "guess", Text: "Perhaps $500."}))
 	require.ErrorIs(t, low.Commit(ctx, ctxpage.Verdict{Confidence: 0.2, By: "checker"}), store.ErrHeld)
 
-	why, err := db.Why(ctx, a.Trace, ctxpage.Ref{Scope: "acme/support", ID: "refund-policy"})
-	require.NoError(t, err)
+	why := must(db.Why(ctx, a.Trace, ctxpage.Ref{Scope: "acme/support", ID: "refund-policy"}))(t)
 	require.True(t, why.In)
-	replay, err := db.Replay(ctx, a.Trace)
-	require.NoError(t, err)
+	replay := must(db.Replay(ctx, a.Trace))(t)
 	require.Empty(t, replay.Missing)
 	require.Contains(t, replay.Text, "$400")
-	verified, err := db.Manifests().Verify(ctx, nil, nil)
-	require.NoError(t, err)
+	verified := must(db.Manifests().Verify(ctx, nil, nil))(t)
 	require.Equal(t, dbtest.SizeOf(db.Manifests()), verified.Size)
 
 	require.NoError(t, db.Close())
-	_, err = st.Stat(ctx)
+	_, err := st.Stat(ctx)
 	require.ErrorIs(t, err, store.ErrClosed, "Close closes the store")
 
-	db, err = ctxpage.Open(name, ctxpage.Options{Store: open()})
-	require.NoError(t, err)
-	got, err = db.Scope("acme/support").Get(ctx, "answer")
-	require.NoError(t, err)
+	db = must(ctxpage.Open(name, ctxpage.Options{Store: open()}))(t)
+	got = must(db.Scope("acme/support").Get(ctx, "answer"))(t)
 	require.Equal(t, "Up to $400.", got.Text)
 	require.NoError(t, db.Close())
 }
@@ -79,16 +65,14 @@ func pipeline(t *testing.T, name string, open func() store.Store) {
 // Options that say how files are opened are refused beside a store, which then is still the caller's.
 func TestOptionsBesideStore(t *testing.T) {
 	t.Parallel()
-	mem, err := storetest.NewMemory(storetest.Config{})
-	require.NoError(t, err)
+	mem := must(storetest.NewMemory(storetest.Config{}))(t)
 	for _, o := range []ctxpage.Options{{Exclusive: true}, {MustExist: true}, {LockTimeout: 1}} {
 		o.Store = mem
 		_, err := ctxpage.Open("in memory", o)
 		require.ErrorIs(t, err, store.ErrInvalid)
 		require.ErrorContains(t, err, "Options.Store")
 	}
-	_, err = ctxpage.Open("in memory", ctxpage.Options{Store: mem, FileRoots: []string{"no/such/root"}})
+	_, err := ctxpage.Open("in memory", ctxpage.Options{Store: mem, FileRoots: []string{"no/such/root"}})
 	require.Error(t, err)
-	_, err = mem.Stat(context.Background())
-	require.NoError(t, err)
+	must(mem.Stat(context.Background()))(t)
 }

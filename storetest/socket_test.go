@@ -20,12 +20,9 @@ import (
 // owner has a file open and serves it, as the process that holds its lock does. It ends with the test, or when it is told.
 func owner(t *testing.T, path, socket string) (end func()) {
 	t.Helper()
-	st, err := filestore.Open(filestore.Options{Path: path, State: ctxpage.StateKinds()})
-	require.NoError(t, err)
-	srv, err := remote.NewServer(context.Background(), st, remote.ServerOptions{Program: "owner"})
-	require.NoError(t, err)
-	l, err := remote.Listen(socket)
-	require.NoError(t, err)
+	st := must(filestore.Open(filestore.Options{Path: path, State: ctxpage.StateKinds()}))(t)
+	srv := must(remote.NewServer(context.Background(), st, remote.ServerOptions{Program: "owner"}))(t)
+	l := must(remote.Listen(socket))(t)
 	done := make(chan error, 1)
 	go func() { done <- srv.Serve(l) }()
 	ended := false
@@ -44,8 +41,7 @@ func owner(t *testing.T, path, socket string) (end func()) {
 // socketPath is a path for a socket, short enough for every system.
 func socketPath(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "ctxpage")
-	require.NoError(t, err)
+	dir := must(os.MkdirTemp("", "ctxpage"))(t)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return filepath.Join(dir, "s")
 }
@@ -53,10 +49,8 @@ func socketPath(t *testing.T) string {
 // connect opens a database that another process has open.
 func connect(t *testing.T, name, socket string) *ctxpage.DB {
 	t.Helper()
-	c, err := remote.Dial(context.Background(), socket, remote.ClientOptions{})
-	require.NoError(t, err)
-	db, err := ctxpage.Open(name, ctxpage.Options{Store: c})
-	require.NoError(t, err)
+	c := must(remote.Dial(context.Background(), socket, remote.ClientOptions{}))(t)
+	db := must(ctxpage.Open(name, ctxpage.Options{Store: c}))(t)
 	t.Cleanup(func() { _ = db.Close() })
 	return db
 }
@@ -67,19 +61,14 @@ func TestPipelineOverSocket(t *testing.T) {
 	path, socket := dbtest.MemoryPath(t), socketPath(t)
 	end := owner(t, path, socket)
 	pipeline(t, "over a socket", func() store.Store {
-		c, err := remote.Dial(context.Background(), socket, remote.ClientOptions{})
-		require.NoError(t, err)
-		return c
+		return must(remote.Dial(context.Background(), socket, remote.ClientOptions{}))(t)
 	})
 	end()
-	db, err := ctxpage.Open(path, ctxpage.Options{})
-	require.NoError(t, err)
+	db := must(ctxpage.Open(path, ctxpage.Options{}))(t)
 	defer db.Close()
-	got, err := db.Scope("acme/support").Get(context.Background(), "answer")
-	require.NoError(t, err)
+	got := must(db.Scope("acme/support").Get(context.Background(), "answer"))(t)
 	require.Equal(t, "Up to $400.", got.Text)
-	problems, err := db.Admin().Check(context.Background(), nil)
-	require.NoError(t, err)
+	problems := must(db.Admin().Check(context.Background(), nil))(t)
 	require.Empty(t, problems)
 }
 
@@ -108,8 +97,7 @@ func TestTwoWriteSessionOverSocket(t *testing.T) {
 	ctx := context.Background()
 	var seen [2][]string
 	for i, db := range dbs {
-		w, err := db.Scope("acme").Session("case").Inspect(ctx)
-		require.NoError(t, err)
+		w := must(db.Scope("acme").Session("case").Inspect(ctx))(t)
 		for _, turn := range w.Turns {
 			seen[i] = append(seen[i], turn.ID)
 		}
@@ -125,22 +113,20 @@ func TestTransactionGoesOn(t *testing.T) {
 	end := owner(t, path, socket)
 	db := connect(t, "client", socket)
 	s := db.Scope("acme")
-	_, err := s.Put(ctx, ctxpage.Artefact{ID: "rule", Text: "one"})
-	require.NoError(t, err)
-	tx, err := s.Begin(ctx)
-	require.NoError(t, err)
-	_, err = tx.Get(ctx, "rule")
-	require.NoError(t, err)
+	must(s.Put(ctx, ctxpage.Artefact{ID: "rule", Text: "one"}))(t)
+	tx := must(s.Begin(ctx))(t)
+	must(tx.Get(ctx, "rule"))(t)
 	require.NoError(t, tx.Put(ctx, ctxpage.Artefact{ID: "answer", Text: "of the rule"}))
 	end()
 	owner(t, path, socket)
 	require.NoError(t, tx.Commit(ctx, ctxpage.Verdict{Confidence: 0.9, By: "checker"}))
-	got, err := s.Get(ctx, "answer")
-	require.NoError(t, err)
+	got := must(s.Get(ctx, "answer"))(t)
 	require.Equal(t, "of the rule", got.Text)
-	_, err = s.Get(ctx, "nothing")
+	_, err := s.Get(ctx, "nothing")
 	require.ErrorIs(t, err, store.ErrNotFound)
-	stats, err := db.Stats(ctx)
-	require.NoError(t, err)
+	stats := must(db.Stats(ctx))(t)
 	require.Equal(t, uint64(2), stats.LSN)
 }
+
+// must returns a check that fails the test unless err is nil, and returns v: v := must(s.Get(ctx, id))(t).
+func must[T any](v T, err error) func(require.TestingT) T { return dbtest.Must(v, err) }

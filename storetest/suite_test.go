@@ -25,8 +25,7 @@ func (m *inMemory) Open(testing.TB) store.Store {
 func (m *inMemory) Crash(testing.TB, store.Store) {}
 
 func newInMemory(t testing.TB, cfg storetest.Config) storetest.Database {
-	m, err := storetest.NewMemory(cfg)
-	require.NoError(t, err)
+	m := must(storetest.NewMemory(cfg))(t)
 	return &inMemory{m}
 }
 
@@ -41,9 +40,7 @@ type onFiles struct {
 }
 
 func (f *onFiles) Open(t testing.TB) store.Store {
-	st, err := filestore.Open(filestore.Options{Path: f.path, Key: f.key, Now: f.cfg.Now, State: f.cfg.State, Segment: 64 << 10})
-	require.NoError(t, err)
-	return st
+	return must(filestore.Open(filestore.Options{Path: f.path, Key: f.key, Now: f.cfg.Now, State: f.cfg.State, Segment: 64 << 10}))(t)
 }
 
 func (f *onFiles) Crash(t testing.TB, st store.Store) {

@@ -22,16 +22,14 @@ import (
 
 // two opens two databases on one store, as two processes do that share one.
 func two(t *testing.T, wrap func(store.Store) store.Store) [2]*ctxpage.DB {
-	mem, err := storetest.NewMemory(storetest.Config{State: ctxpage.StateKinds()})
-	require.NoError(t, err)
+	mem := must(storetest.NewMemory(storetest.Config{State: ctxpage.StateKinds()}))(t)
 	var dbs [2]*ctxpage.DB
 	for i := range dbs {
 		st := store.Store(mem)
 		if wrap != nil {
 			st = wrap(st)
 		}
-		dbs[i], err = ctxpage.Open(filepath.Join("memory", fmt.Sprint(i)), ctxpage.Options{Store: st})
-		require.NoError(t, err)
+		dbs[i] = must(ctxpage.Open(filepath.Join("memory", fmt.Sprint(i)), ctxpage.Options{Store: st}))(t)
 	}
 	t.Cleanup(func() { _ = dbs[0].Close(); _ = dbs[1].Close() })
 	return dbs
@@ -69,8 +67,7 @@ func stepBoth(t *testing.T, dbs [2]*ctxpage.DB) (acknowledged, kept int) {
 		}
 		return nil
 	})
-	st, err := dbs[0].Scope("acme/support").Directives().State(ctx)
-	require.NoError(t, err)
+	st := must(dbs[0].Scope("acme/support").Directives().State(ctx))(t)
 	return 2 * steps, len(slices.Collect(st.Own.State.Policies()))
 }
 
@@ -81,11 +78,9 @@ func TestTwoStepDirectives(t *testing.T) {
 	acknowledged, kept := stepBoth(t, dbs)
 	require.Equal(t, acknowledged, kept)
 	d := dbs[1].Scope("acme/support").Directives()
-	st, err := d.State(context.Background())
-	require.NoError(t, err)
+	st := must(d.State(context.Background()))(t)
 	require.Equal(t, uint64(acknowledged), st.Version)
-	list, err := loop.Collect(d.Entries(context.Background(), ctxpage.AtMost(100, "", nil)))
-	require.NoError(t, err)
+	list := must(loop.Collect(d.Entries(context.Background(), ctxpage.AtMost(100, "", nil))))(t)
 	require.Len(t, list, acknowledged)
 }
 
@@ -119,8 +114,7 @@ func TestStepBesideAncestor(t *testing.T) {
 		}
 		return nil
 	})
-	above, err := dbs[0].Scope("acme").Directives().State(ctx)
-	require.NoError(t, err)
+	above := must(dbs[0].Scope("acme").Directives().State(ctx))(t)
 	require.Len(t, slices.Collect(above.Own.State.Policies()), steps)
 	// What the child uses was used before the ancestor prohibited it: the audit tells the order.
 	order := map[string]uint64{}
@@ -129,10 +123,8 @@ func TestStepBesideAncestor(t *testing.T) {
 		order[r.Scope+" "+r.Note] = r.LSN
 		return nil
 	}))
-	entries, err := loop.Collect(dbs[1].Scope("acme/support").Directives().Entries(ctx, ctxpage.AtMost(100, "", nil)))
-	require.NoError(t, err)
-	parents, err := loop.Collect(dbs[1].Scope("acme").Directives().Entries(ctx, ctxpage.AtMost(100, "", nil)))
-	require.NoError(t, err)
+	entries := must(loop.Collect(dbs[1].Scope("acme/support").Directives().Entries(ctx, ctxpage.AtMost(100, "", nil))))(t)
+	parents := must(loop.Collect(dbs[1].Scope("acme").Directives().Entries(ctx, ctxpage.AtMost(100, "", nil))))(t)
 	for _, used := range entries {
 		for _, e := range parents {
 			if e.Input == "prohibit"+used.Input[len("use"):] && used.Decision.Kind == directive.Update {
@@ -168,8 +160,7 @@ func talkBoth(t *testing.T, dbs [2]*ctxpage.DB) (lost []string) {
 		return nil
 	})
 	for i, db := range dbs {
-		w, err := db.Scope("acme").Session("case").Inspect(ctx)
-		require.NoError(t, err)
+		w := must(db.Scope("acme").Session("case").Inspect(ctx))(t)
 		require.Len(t, w.Turns, 2*steps)
 		seen := map[int64]bool{}
 		for _, turn := range w.Turns {
@@ -182,8 +173,7 @@ func talkBoth(t *testing.T, dbs [2]*ctxpage.DB) (lost []string) {
 			seen[turn.Seq] = true
 		}
 	}
-	passes, err := dbs[0].Scope("acme").Session("case").Passes(ctx)
-	require.NoError(t, err)
+	passes := must(dbs[0].Scope("acme").Session("case").Passes(ctx))(t)
 	if want := 2 * (steps / 5); len(passes) != want {
 		lost = append(lost, fmt.Sprintf("%d of %d passes", want-len(passes), want))
 	}
@@ -215,14 +205,11 @@ func TestOtherReadsSession(t *testing.T) {
 	ctx := context.Background()
 	dbs := two(t, nil)
 	one, other := dbs[0].Scope("acme").Session("case"), dbs[1].Scope("acme").Session("case")
-	_, err := one.Append(ctx, ctxpage.Turn{ID: "first", Role: "user", Text: "hello"})
-	require.NoError(t, err)
-	w, err := other.Inspect(ctx)
-	require.NoError(t, err)
+	must(one.Append(ctx, ctxpage.Turn{ID: "first", Role: "user", Text: "hello"}))(t)
+	w := must(other.Inspect(ctx))(t)
 	require.False(t, w.Turns[0].Pinned)
 	require.NoError(t, one.Pin(ctx, "first"))
-	w, err = other.Inspect(ctx)
-	require.NoError(t, err)
+	w = must(other.Inspect(ctx))(t)
 	require.True(t, w.Turns[0].Pinned)
 }
 
@@ -246,7 +233,6 @@ func TestTwoRecordRoots(t *testing.T) {
 		}
 		return nil
 	})
-	roots, err := dbs[0].Admin().FileRoots(ctx)
-	require.NoError(t, err)
+	roots := must(dbs[0].Admin().FileRoots(ctx))(t)
 	require.ElementsMatch(t, append(dirs[0], dirs[1]...), roots, base)
 }

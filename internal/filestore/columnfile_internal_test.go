@@ -72,8 +72,7 @@ func seen(t *testing.T, st *Store) (out []string) {
 		row := must(st.State(ctx, fmt.Sprintf("k%d", i)))(t)
 		out = append(out, fmt.Sprintf("%d %s", row.LSN, row.Value))
 	}
-	found, err := st.Candidates(ctx, store.CandidateQuery{Scopes: chain, Terms: []string{"word3", "word5", "word7"}, K: 20, Now: time.Unix(1_800_000_000, 0)})
-	require.NoError(t, err)
+	found := must(st.Candidates(ctx, store.CandidateQuery{Scopes: chain, Terms: []string{"word3", "word5", "word7"}, K: 20, Now: time.Unix(1_800_000_000, 0)}))(t)
 	return append(out, fmt.Sprintf("%+v", found))
 }
 

@@ -31,11 +31,10 @@ func TestSwapFreesLater(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "agent.ctx")
 	at := map[string]int{}
-	st, err := filestore.Open(filestore.Options{Path: path, State: ctxpage.StateKinds(), Hook: func(step string) error {
+	st := must(filestore.Open(filestore.Options{Path: path, State: ctxpage.StateKinds(), Hook: func(step string) error {
 		at[step] = removed(t, path)
 		return nil
-	}})
-	require.NoError(t, err)
+	}}))(t)
 	must(st.Maintain(context.Background(), store.Job{Kind: store.JobCompact}, nil))(t)
 	require.Equal(t, 0, at["compact synced"], "control: it still has its name")
 	require.Equal(t, 2, at["compact renamed"], "control: bbolt has it, too")

@@ -40,7 +40,7 @@ func TestCompactionIsDurable(t *testing.T) {
 	}
 	var made os.FileInfo // the file that was synced under its first name
 	named := false       // the directory was synced when the file had its second name
-	st, err := Open(Options{
+	st := must(Open(Options{
 		Path: path,
 		FS: &dirSyncs{wal.OS(), func(dir string) {
 			named = named || made != nil && dir == filepath.Dir(path) && inode(path+compactSuffix) == nil && os.SameFile(inode(path), made)
@@ -55,8 +55,7 @@ func TestCompactionIsDurable(t *testing.T) {
 			}))
 			return db.Sync()
 		},
-	})
-	require.NoError(t, err)
+	}))(t)
 	must(put(st, store.ActApply, store.Artefact{ID: "a"}, "zebra"))(t)
 	must(st.Maintain(t.Context(), store.Job{Kind: store.JobCompact}, nil))(t)
 	require.NotNil(t, made, "it was not synced")

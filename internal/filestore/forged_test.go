@@ -24,8 +24,7 @@ func TestLoadOfAVersionWithoutThePage(t *testing.T) {
 		must(scope.Put(ctx, Artefact{ID: "a", Text: text}))(t)
 	}
 	for range 2 { // from the overlay, then from the file
-		out, err := storeOf(db).Load(ctx, nil, []store.PageKey{{Num: 1, Version: 1}, {Num: 1, Version: 2}, {Num: 2, Version: 1}, {Num: 2, Version: 2}, {Num: 2, Version: 9}}, store.WantHead)
-		require.NoError(t, err)
+		out := must(storeOf(db).Load(ctx, nil, []store.PageKey{{Num: 1, Version: 1}, {Num: 1, Version: 2}, {Num: 2, Version: 1}, {Num: 2, Version: 2}, {Num: 2, Version: 9}}, store.WantHead))(t)
 		require.NoError(t, out[0].Err)
 		require.NoError(t, out[3].Err)
 		for _, i := range []int{1, 2, 4} {

@@ -437,13 +437,12 @@ func TestGCSeesWhatIsNamedMeanwhile(t *testing.T) {
 		}
 	}
 	planned := false
-	rep, err := db.Admin().GC(ctx, GCOptions{KeepFor: -1, Progress: func(what string, done, total uint64) {
+	rep := must(db.Admin().GC(ctx, GCOptions{KeepFor: -1, Progress: func(what string, done, total uint64) {
 		if what == "versions" && done == total && !planned { // all is on the list
 			planned = true
 			must(s.Put(ctx, Artefact{ID: "sum", Kind: store.KindSummary, Text: "short", DerivedFrom: []Ref{{ID: "a", Version: 2}}}))(t)
 		}
-	}})
-	require.NoError(t, err)
+	}}))(t)
 	require.True(t, planned)
 	require.Equal(t, []Ref{{Scope: "acme", ID: "b", Version: 1}, {Scope: "acme", ID: "b", Version: 2}}, rep.Refs)
 	require.Equal(t, []store.GCTally{{Reason: format.KeptParent, Versions: 2, Pages: 2, Bytes: 6, Nearest: rep.Kept[0].Nearest}}, rep.Kept)

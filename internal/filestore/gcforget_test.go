@@ -35,8 +35,7 @@ func churn(t *testing.T, db *DB, round int) {
 		must(s.Put(ctx, Artefact{ID: id, Text: "violin " + id}))(t)
 		require.NoError(t, s.Delete(ctx, id))
 	}
-	refs, err := s.Session("chat").Append(ctx, Turn{Role: "user", Text: fmt.Sprintf("harbour %d", round), Signals: session.Signals{Finding: true}})
-	require.NoError(t, err)
+	refs := must(s.Session("chat").Append(ctx, Turn{Role: "user", Text: fmt.Sprintf("harbour %d", round), Signals: session.Signals{Finding: true}}))(t)
 	require.NoError(t, s.Delete(ctx, refs[0].ID))
 	for _, end := range []float64{0, .1} {
 		tx := must(s.Begin(ctx))(t)

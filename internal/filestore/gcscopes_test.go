@@ -94,8 +94,7 @@ func TestGCForgetsScopes(t *testing.T) {
 
 // newestScope is the highest number of a scope that has a row.
 func newestScope(t *testing.T, db *DB) (n int) {
-	_, err := db.Admin().Checkpoint(context.Background())
-	require.NoError(t, err)
+	must(db.Admin().Checkpoint(context.Background()))(t)
 	require.NoError(t, inside(db).Bolt.View(func(tx *bbolt.Tx) error {
 		k, _ := tx.Bucket(names.Meta).Cursor().Last()
 		require.Equal(t, byte('s'), k[0])

@@ -76,8 +76,7 @@ func makeLog(t *testing.T) *logUnderTest {
 		must(put(st, store.ActApply, store.Artefact{ID: id}, fmt.Sprint("number ", n)))(t)
 		leaf := &manifest.Record{Type: manifest.TypeGet, Scope: "acme", Actor: "writer", Reason: "get " + id}
 		require.NoError(t, st.note(ctx, store.Written, leaf))
-		out, err := put(st, store.ActHold, store.Artefact{ID: "draft", Kind: store.KindFact}, fmt.Sprintf("held %d%s", n, strings.Repeat(".", 9000)))
-		require.NoError(t, err)
+		out := must(put(st, store.ActHold, store.Artefact{ID: "draft", Kind: store.KindFact}, fmt.Sprintf("held %d%s", n, strings.Repeat(".", 9000))))(t)
 		require.Equal(t, store.StatusHeld, out.Status)
 		if n%3 == 0 {
 			require.NoError(t, st.line.mark(st.eng.Leaves))

@@ -66,8 +66,7 @@ func TestCheckFindsAHiddenPage(t *testing.T) {
 			e.t = t
 			for _, trust := range []bool{false, true} {
 				db := e.edit(trust, hidings[name])
-				a, err := db.Scope("acme").Assemble(ctx, Query{Text: "how long do refunds take", Budget: 2000, Kinds: []store.Kind{store.KindMessage, store.KindFact, store.KindChunk}})
-				require.NoError(t, err)
+				a := must(db.Scope("acme").Assemble(ctx, Query{Text: "how long do refunds take", Budget: 2000, Kinds: []store.Kind{store.KindMessage, store.KindFact, store.KindChunk}}))(t)
 				require.NotContains(t, a.Text(), editText)
 				problems := must(db.Admin().Check(ctx, nil))(t)
 				found := slices.ContainsFunc(problems, func(p store.Problem) bool { return p.Invariant == "I17" })

@@ -17,21 +17,17 @@ func name(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
 // A value opens at its place and nowhere else, and not after any bit of it was turned.
 func TestSealedToItsPlace(t *testing.T) {
 	t.Parallel()
-	r, err := NewRing("db", rand.Reader)
-	require.NoError(t, err)
-	other, err := NewRing("db", rand.Reader)
-	require.NoError(t, err)
+	r := must(NewRing("db", rand.Reader))(t)
+	other := must(NewRing("db", rand.Reader))(t)
 	for s := range spaces {
-		v, err := r.Seal([]byte("in front"), s, name(7), []byte("the needle"))
-		require.NoError(t, err)
+		v := must(r.Seal([]byte("in front"), s, name(7), []byte("the needle")))(t)
 		require.NotContains(t, string(v), "needle")
 		v = v[len("in front"):]
 		require.Len(t, v, len("the needle")+Overhead)
-		got, err := r.Open(s, name(7), v)
-		require.NoError(t, err)
+		got := must(r.Open(s, name(7), v))(t)
 		require.Equal(t, "the needle", string(got))
 
-		_, err = r.Open(s, name(8), v)
+		_, err := r.Open(s, name(8), v)
 		require.ErrorIs(t, err, ErrSealed, "moved to another name")
 		_, err = r.Open((s+1)%spaces, name(7), v)
 		require.ErrorIs(t, err, ErrSealed, "moved to another space")
@@ -58,60 +54,50 @@ func TestSealedToItsName(t *testing.T) {
 	for n := uint64(8); byte(xxhash.Sum64(other)) != byte(xxhash.Sum64(mine)); n++ {
 		other = name(n)
 	}
-	r, err := NewRing("db", rand.Reader)
-	require.NoError(t, err)
+	r := must(NewRing("db", rand.Reader))(t)
 	stays := func(r *Ring, s Space, mine, other, v []byte) {
 		t.Helper()
-		got, err := r.Open(s, mine, v)
-		require.NoError(t, err)
+		got := must(r.Open(s, mine, v))(t)
 		require.Equal(t, "the needle", string(got))
-		_, err = r.Open(s, other, v)
+		_, err := r.Open(s, other, v)
 		require.ErrorIs(t, err, ErrSealed, "space %d", s)
 	}
 	for s := range spaces {
 		shared := r
 		if Numbered(s) {
 			long, longer := append(name(7), 'a'), append(name(7), 'b')
-			v, err := r.Seal(nil, s, long, []byte("the needle"))
-			require.NoError(t, err)
+			v := must(r.Seal(nil, s, long, []byte("the needle")))(t)
 			require.True(t, Destructible(v))
 			stays(r, s, long, longer, v)
 			shared = r.Without([]uint64{Number(mine), Number(other)})
 		}
-		v, err := shared.Seal(nil, s, mine, []byte("the needle"))
-		require.NoError(t, err)
+		v := must(shared.Seal(nil, s, mine, []byte("the needle")))(t)
 		require.False(t, Destructible(v))
 		stays(shared, s, mine, other, v)
 	}
 	num, ok := r.TagNumber([8]byte{1})
 	require.True(t, ok)
-	v, err := r.SealUnder(nil, SpaceState, mine, num, nil, []byte("the needle"))
-	require.NoError(t, err)
+	v := must(r.SealUnder(nil, SpaceState, mine, num, nil, []byte("the needle")))(t)
 	stays(r, SpaceState, mine, other, v)
 }
 
 // Two values are never sealed alike, even if they are.
 func TestSealsDiffer(t *testing.T) {
 	t.Parallel()
-	r, err := NewRing("db", rand.Reader)
-	require.NoError(t, err)
-	a, err := r.Seal(nil, SpaceContent, name(1), []byte("same"))
-	require.NoError(t, err)
-	b, err := r.Seal(nil, SpaceContent, name(1), []byte("same"))
-	require.NoError(t, err)
+	r := must(NewRing("db", rand.Reader))(t)
+	a := must(r.Seal(nil, SpaceContent, name(1), []byte("same")))(t)
+	b := must(r.Seal(nil, SpaceContent, name(1), []byte("same")))(t)
 	require.NotEqual(t, a, b)
 }
 
 // What is destroyed does not open, all else does; what is sealed after under the same number opens.
 func TestDestroy(t *testing.T) {
 	t.Parallel()
-	r, err := NewRing("db", rand.Reader)
-	require.NoError(t, err)
+	r := must(NewRing("db", rand.Reader))(t)
 	nums := []uint64{0, 1, 2, 3, 4, 5, 255, 256, 257, 1 << 20, 1<<63 - 1, 1 << 63, ^uint64(0) - 1, ^uint64(0)}
 	sealed := map[uint64][]byte{}
 	for _, n := range nums {
-		sealed[n], err = r.Seal(nil, SpaceContent, name(n), []byte("text"))
-		require.NoError(t, err)
+		sealed[n] = must(r.Seal(nil, SpaceContent, name(n), []byte("text")))(t)
 		require.True(t, Destructible(sealed[n]))
 	}
 	drop := []uint64{0, 3, 4, 256, 1 << 63, ^uint64(0)}
@@ -123,11 +109,9 @@ func TestDestroy(t *testing.T) {
 			if bytes.Contains(bytes.Join([][]byte{name(0), name(3), name(4), name(256), name(1 << 63), name(^uint64(0))}, []byte("|")), name(n)) {
 				require.ErrorIs(t, err, ErrDestroyed, "number %d", n)
 				require.False(t, ring.Has(n))
-				v, err := ring.Seal(nil, SpaceContent, name(n), []byte("new"))
-				require.NoError(t, err)
+				v := must(ring.Seal(nil, SpaceContent, name(n), []byte("new")))(t)
 				require.False(t, Destructible(v))
-				got, err = ring.Open(SpaceContent, name(n), v)
-				require.NoError(t, err)
+				got = must(ring.Open(SpaceContent, name(n), v))(t)
 				require.Equal(t, "new", string(got))
 				continue
 			}
@@ -137,8 +121,7 @@ func TestDestroy(t *testing.T) {
 		}
 	}
 	for _, n := range nums { // negative control: the ring before opens all
-		_, err := r.Open(SpaceContent, name(n), sealed[n])
-		require.NoError(t, err)
+		must(r.Open(SpaceContent, name(n), sealed[n]))(t)
 	}
 	require.LessOrEqual(t, len(less.pages.nodes), len(drop)*levels)
 }
@@ -146,8 +129,7 @@ func TestDestroy(t *testing.T) {
 // Neighbours that are destroyed cost little.
 func TestDestroyNeighbours(t *testing.T) {
 	t.Parallel()
-	r, err := NewRing("db", rand.Reader)
-	require.NoError(t, err)
+	r := must(NewRing("db", rand.Reader))(t)
 	nums := make([]uint64, 1000)
 	for i := range nums {
 		nums[i] = 5000 + uint64(i)
@@ -157,10 +139,8 @@ func TestDestroyNeighbours(t *testing.T) {
 
 func unwrapped(t *testing.T, r *Ring) *Ring {
 	t.Helper()
-	b, err := r.Wrap(key(1))
-	require.NoError(t, err)
-	again, err := Unwrap(key(1), b, rand.Reader)
-	require.NoError(t, err)
+	b := must(r.Wrap(key(1)))(t)
+	again := must(Unwrap(key(1), b, rand.Reader))(t)
 	require.Equal(t, r.DB, again.DB)
 	return again
 }
@@ -168,19 +148,15 @@ func unwrapped(t *testing.T, r *Ring) *Ring {
 // A ring comes back from its file with the right key; a wrong key, damage and a newer format are told apart.
 func TestWrap(t *testing.T) {
 	t.Parallel()
-	r, err := NewRing("db", rand.Reader)
-	require.NoError(t, err)
-	v, err := r.Seal(nil, SpaceState, []byte("row"), []byte("value"))
-	require.NoError(t, err)
-	got, err := unwrapped(t, r).Open(SpaceState, []byte("row"), v)
-	require.NoError(t, err)
+	r := must(NewRing("db", rand.Reader))(t)
+	v := must(r.Seal(nil, SpaceState, []byte("row"), []byte("value")))(t)
+	got := must(unwrapped(t, r).Open(SpaceState, []byte("row"), v))(t)
 	require.Equal(t, "value", string(got))
 	require.Equal(t, r.Word(nil, 1, []byte("word")), unwrapped(t, r).Word(nil, 1, []byte("word")))
 	require.NotEqual(t, r.Word(nil, 1, []byte("word")), r.Word(nil, 2, []byte("word")), "in another scope it is another word")
 
-	b, err := r.Wrap(key(1))
-	require.NoError(t, err)
-	_, err = Unwrap(key(2), b, rand.Reader)
+	b := must(r.Wrap(key(1)))(t)
+	_, err := Unwrap(key(2), b, rand.Reader)
 	require.ErrorIs(t, err, ErrWrongKey)
 	_, err = Unwrap(key(1)[:16], b, rand.Reader)
 	require.ErrorIs(t, err, ErrWrongKey)
@@ -206,8 +182,7 @@ func TestWrap(t *testing.T) {
 }
 
 func FuzzUnwrap(f *testing.F) {
-	r, err := NewRing("db", rand.Reader)
-	require.NoError(f, err)
+	r := must(NewRing("db", rand.Reader))(f)
 	f.Add(r.encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var r Ring
@@ -221,30 +196,25 @@ func FuzzUnwrap(f *testing.F) {
 // for a ring that was wrapped since. A tag gets the next number once its own is destroyed.
 func TestSealUnder(t *testing.T) {
 	t.Parallel()
-	r, err := NewRing("db", rand.Reader)
-	require.NoError(t, err)
+	r := must(NewRing("db", rand.Reader))(t)
 	tag := [8]byte{1, 2, 3}
 	num, ok := r.TagNumber(tag)
 	require.True(t, ok)
-	v, err := r.SealUnder([]byte("in front"), SpaceState, name(7), num, []byte("stays"), []byte("the needle"))
-	require.NoError(t, err)
+	v := must(r.SealUnder([]byte("in front"), SpaceState, name(7), num, []byte("stays"), []byte("the needle")))(t)
 	v = v[len("in front"):]
 	require.NotContains(t, string(v), "stays")
-	got, err := r.Open(SpaceState, name(7), v)
-	require.NoError(t, err)
+	got := must(r.Open(SpaceState, name(7), v))(t)
 	require.Equal(t, "the needle", string(got))
 	is, ok := r.Under(SpaceState, name(7), v)
 	require.True(t, ok)
 	require.Equal(t, num, is)
-	_, err = r.Open(SpaceState, name(8), v)
+	_, err := r.Open(SpaceState, name(8), v)
 	require.ErrorIs(t, err, ErrSealed, "moved to another name")
 	_, err = r.Open(SpaceHeld, name(7), v)
 	require.ErrorIs(t, err, ErrSealed, "moved to another space")
 
-	b, err := r.Without([]uint64{num}).Wrap(key(3))
-	require.NoError(t, err)
-	less, err := Unwrap(key(3), b, rand.Reader)
-	require.NoError(t, err)
+	b := must(r.Without([]uint64{num}).Wrap(key(3)))(t)
+	less := must(Unwrap(key(3), b, rand.Reader))(t)
 	got, err = less.Open(SpaceState, name(7), v)
 	require.ErrorIs(t, err, ErrDestroyed)
 	require.Equal(t, "stays", string(got))
@@ -267,20 +237,17 @@ func TestSealUnder(t *testing.T) {
 func TestTagsApart(t *testing.T) {
 	t.Parallel()
 	a, b := [8]byte(name(252488)), [8]byte(name(1004160))
-	r, err := NewRing("db", rand.Reader)
-	require.NoError(t, err)
+	r := must(NewRing("db", rand.Reader))(t)
 	under := func(tag [8]byte) (num uint64, v []byte) {
 		num, ok := r.TagNumber(tag)
 		require.True(t, ok)
-		v, err := r.SealUnder(nil, SpaceState, tag[:], num, nil, []byte("value"))
-		require.NoError(t, err)
+		v = must(r.SealUnder(nil, SpaceState, tag[:], num, nil, []byte("value")))(t)
 		return num, v
 	}
 	num, va := under(a)
 	_, vb := under(b)
 	less := unwrapped(t, r.Without([]uint64{num}))
-	_, err = less.Open(SpaceState, a[:], va)
+	_, err := less.Open(SpaceState, a[:], va)
 	require.ErrorIs(t, err, ErrDestroyed)
-	_, err = less.Open(SpaceState, b[:], vb)
-	require.NoError(t, err)
+	must(less.Open(SpaceState, b[:], vb))(t)
 }

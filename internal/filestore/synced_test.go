@@ -132,8 +132,7 @@ func TestRestoreMarkIsSynced(t *testing.T) {
 // cuts nothing; the log still has them.
 func TestCheckpointNeedsTheArchive(t *testing.T) {
 	r := newRig(t, Options{}, filestore.Options{Rotate: 1})
-	db, err := r.open()
-	require.NoError(t, err)
+	db := must(r.open())(t)
 	must(db.Scope("acme").Put(ctx, Artefact{ID: "a", Text: "the first"}))(t)
 	must(db.Admin().Checkpoint(ctx))(t)
 	before := must(db.Stats(ctx))(t)

@@ -43,8 +43,7 @@ func TestNoWordsAreLost(t *testing.T) {
 	unknown := later + `{"type":"zebra","sessionId":"s1","content":"words of a new kind"}` + "\n"
 	_, err = foreign.Read(t.Context(), strings.NewReader(unknown), foreign.Options{Format: foreign.ClaudeCode}, none)
 	require.ErrorContains(t, err, `line 3, field type: type: got "zebra", with words`)
-	left, err := foreign.Read(t.Context(), strings.NewReader(unknown), foreign.Options{Format: foreign.ClaudeCode, SkipUnknown: true}, none)
-	require.NoError(t, err)
+	left := must(foreign.Read(t.Context(), strings.NewReader(unknown), foreign.Options{Format: foreign.ClaudeCode, SkipUnknown: true}, none))(t)
 	require.Equal(t, map[string]int{"progress": 1}, left.Types)
 	require.Equal(t, map[string]int{"zebra": 1}, left.Unknown)
 	left, err = foreign.Read(t.Context(), strings.NewReader(later+`{"type":"zebra","sessionId":"s1","n":3}`), foreign.Options{Format: foreign.ClaudeCode}, none)
@@ -64,11 +63,10 @@ func TestOneMessageOnSeveralLines(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, foreign.Anthropic, f)
 	var got []store.Artefact
-	left, err := foreign.Read(t.Context(), strings.NewReader(file), foreign.Options{Format: f}, func(a store.Artefact, _ int) error {
+	left := must(foreign.Read(t.Context(), strings.NewReader(file), foreign.Options{Format: f}, func(a store.Artefact, _ int) error {
 		got = append(got, a)
 		return nil
-	})
-	require.NoError(t, err)
+	}))(t)
 	require.Equal(t, 2, left.Repeated, "a call and a text twice")
 	require.Len(t, got, 3)
 	require.Equal(t, "anthropic:chat/msg_1|assistant|Part one.", shown(&got[0]))
@@ -76,13 +74,12 @@ func TestOneMessageOnSeveralLines(t *testing.T) {
 	require.Equal(t, "anthropic:chat/msg_1/2|assistant|Part two.Part one.", shown(&got[2]))
 	require.Equal(t, []int64{1, 2, 3}, []int64{got[0].Seq, got[1].Seq, got[2].Seq})
 
-	left, err = foreign.Read(t.Context(), strings.NewReader(strings.Join([]string{
+	left = must(foreign.Read(t.Context(), strings.NewReader(strings.Join([]string{
 		`{"sessionId":"g","projectHash":"h"}`, `{"id":"1","timestamp":"2026-01-02T03:04:05Z","type":"gemini","content":"I"}`, `{"id":"1","timestamp":"2026-01-02T03:04:05Z","type":"gemini","content":"I look."}`,
 	}, "\n")), foreign.Options{Format: foreign.Gemini}, func(a store.Artefact, _ int) error {
 		require.Equal(t, "gemini:g/1|assistant|I look.", shown(&a), "a later record of Gemini CLI replaces the one before")
 		return nil
-	})
-	require.NoError(t, err)
+	}))(t)
 	require.Equal(t, 1, left.Repeated)
 }
 
@@ -91,10 +88,9 @@ func TestLargeBlocks(t *testing.T) {
 	message := func(n int) string {
 		return `{"role":"user","content":[{"type":"text","text":"pic?"},{"type":"image_url","image_url":{"url":"data:image/png;base64,` + base64.StdEncoding.EncodeToString(make([]byte, n)) + `"}}]}`
 	}
-	got, err := read(t, foreign.OpenAIChat, message(600_000))
-	require.NoError(t, err)
+	got := must(read(t, foreign.OpenAIChat, message(600_000)))(t)
 	require.Equal(t, message(600_000)[strings.Index(message(600_000), `{"type":"image_url"`):len(message(600_000))-2], got[0].Parts[1].Detail)
-	_, err = read(t, foreign.OpenAIChat, message(13<<20))
+	_, err := read(t, foreign.OpenAIChat, message(13<<20))
 	require.ErrorContains(t, err, "expected at most 16777216")
 }
 
@@ -102,32 +98,24 @@ func TestLargeBlocks(t *testing.T) {
 // from elsewhere.
 func TestSessionsOfImports(t *testing.T) {
 	ctx, s := t.Context(), scopeOf(t)
-	rep, err := foreign.Import(ctx, s, strings.NewReader(samples[foreign.ClaudeCode]), foreign.Options{})
-	require.NoError(t, err)
+	rep := must(foreign.Import(ctx, s, strings.NewReader(samples[foreign.ClaudeCode]), foreign.Options{}))(t)
 	want := []string{"claude-code/s1", "claude-code/s1/a1"}
 	require.Equal(t, want, rep.Sessions)
 	require.Equal(t, 2, rep.SessionCount)
-	list, err := loop.Collect(s.Sessions(ctx))
-	require.NoError(t, err)
+	list := must(loop.Collect(s.Sessions(ctx)))(t)
 	require.Equal(t, want, list)
-	turns, err := loop.Collect(s.Session("claude-code/s1").Turns(ctx, 0))
-	require.NoError(t, err)
+	turns := must(loop.Collect(s.Session("claude-code/s1").Turns(ctx, 0)))(t)
 	require.Len(t, turns, 3)
-	a, err := s.Assemble(ctx, ctxpage.Query{Text: "where is the manual?", Session: "claude-code/s1", Budget: 4000})
-	require.NoError(t, err)
+	a := must(s.Assemble(ctx, ctxpage.Query{Text: "where is the manual?", Session: "claude-code/s1", Budget: 4000}))(t)
 	require.Contains(t, a.Text(), "Looking.")
 
-	_, err = s.Session("openai/talk").Append(ctx, ctxpage.Turn{Role: "user", Text: "list the files"})
-	require.NoError(t, err)
+	must(s.Session("openai/talk").Append(ctx, ctxpage.Turn{Role: "user", Text: "list the files"}))(t)
 	chat := `[{"role":"user","content":"list the files"},{"role":"assistant","content":"none"}]`
-	rep, err = foreign.Import(ctx, s, strings.NewReader(chat), foreign.Options{Format: foreign.OpenAIChat, Name: "talk"})
-	require.NoError(t, err)
+	rep = must(foreign.Import(ctx, s, strings.NewReader(chat), foreign.Options{Format: foreign.OpenAIChat, Name: "talk"}))(t)
 	require.Equal(t, []int{2, 0}, []int{rep.Live, rep.New})
-	rep, err = foreign.Import(ctx, s, strings.NewReader(chat), foreign.Options{Format: foreign.OpenAIChat, Session: "other"})
-	require.NoError(t, err)
+	rep = must(foreign.Import(ctx, s, strings.NewReader(chat), foreign.Options{Format: foreign.OpenAIChat, Session: "other"}))(t)
 	require.Equal(t, []int{0, 2}, []int{rep.Live, rep.New}, "control: a session of its own")
-	rep, err = foreign.Import(ctx, s, strings.NewReader(chat[:len(chat)-1]+`,{"role":"user","content":"and now?"}]`), foreign.Options{Format: foreign.OpenAIChat, Session: "other"})
-	require.NoError(t, err)
+	rep = must(foreign.Import(ctx, s, strings.NewReader(chat[:len(chat)-1]+`,{"role":"user","content":"and now?"}]`), foreign.Options{Format: foreign.OpenAIChat, Session: "other"}))(t)
 	require.Equal(t, []int{0, 1, 2}, []int{rep.Live, rep.New, rep.Same}, "a file that grew")
 }
 
@@ -137,23 +125,18 @@ func TestTrust(t *testing.T) {
 	opts := foreign.Options{Trust: store.Validated}
 	_, err := foreign.Import(ctx, s, strings.NewReader(samples[foreign.ClaudeCode]), opts)
 	require.ErrorContains(t, err, "who vouches")
-	_, err = foreign.Import(ctx, s, strings.NewReader(samples[foreign.Mem0]), foreign.Options{})
-	require.NoError(t, err)
+	must(foreign.Import(ctx, s, strings.NewReader(samples[foreign.Mem0]), foreign.Options{}))(t)
 	opts.By, opts.Why = "ann", "my own notes"
-	rep, err := foreign.Import(ctx, s, strings.NewReader(samples[foreign.Mem0]), opts)
-	require.NoError(t, err)
+	rep := must(foreign.Import(ctx, s, strings.NewReader(samples[foreign.Mem0]), opts))(t)
 	require.Equal(t, []int{0, 2}, []int{rep.New, rep.Changed}, "imported as scratch before")
-	_, err = foreign.Import(ctx, s, strings.NewReader(samples[foreign.ClaudeCode]), opts)
-	require.NoError(t, err)
+	must(foreign.Import(ctx, s, strings.NewReader(samples[foreign.ClaudeCode]), opts))(t)
 	for id, want := range map[string]store.Provenance{
 		"mem0:a1": store.Validated, "claude-code:s1/u1": store.Validated, "claude-code:s1/msg_1": store.Scratch, "claude-code:s1/result-t1": store.Scratch,
 	} {
-		v, err := s.Get(ctx, id)
-		require.NoError(t, err)
+		v := must(s.Get(ctx, id))(t)
 		require.Equal(t, want, v.Provenance, id)
 	}
-	rep, err = foreign.Import(ctx, s, strings.NewReader(strings.ReplaceAll(samples[foreign.Mem0], "likes", "loves")), opts)
-	require.NoError(t, err)
+	rep = must(foreign.Import(ctx, s, strings.NewReader(strings.ReplaceAll(samples[foreign.Mem0], "likes", "loves")), opts))(t)
 	require.Equal(t, []int{2, 0}, []int{rep.Changed, rep.Kept}, "the file may change what it was trusted with")
 	opts.Trust = store.HumanVerified
 	_, err = foreign.Import(ctx, s, strings.NewReader(samples[foreign.Mem0]), opts)
@@ -169,8 +152,7 @@ func TestRelationsAndGraphs(t *testing.T) {
 	f, _, err := foreign.Detect(t.Context(), strings.NewReader(graph))
 	require.NoError(t, err)
 	require.Equal(t, foreign.MCPMemory, f)
-	got, err = read(t, f, graph)
-	require.NoError(t, err)
+	got = must(read(t, f, graph))(t)
 	require.Len(t, got, 2)
 	_, err = read(t, f, `{"entities":[],"entities":[]}`)
 	require.ErrorContains(t, err, "twice")
@@ -179,11 +161,10 @@ func TestRelationsAndGraphs(t *testing.T) {
 // TestClaudeArchiveWords: attachments beside an image, the program's text for blocks that it does not show, and spoken words are
 // stored.
 func TestClaudeArchiveWords(t *testing.T) {
-	got, err := read(t, foreign.Claude, `[{"uuid":"c","name":"t","chat_messages":[
+	got := must(read(t, foreign.Claude, `[{"uuid":"c","name":"t","chat_messages":[
  {"uuid":"m1","sender":"human","text":"read both","content":[{"type":"text","text":"read both"},{"type":"image","source":{"type":"base64","data":"AAAA"}}],"attachments":[{"file_name":"n.txt","extracted_content":"zebra words"}]},
  {"uuid":"m2","sender":"assistant","text":"fallback words","content":[{"type":"newer_block","payload":1}]},
- {"uuid":"m3","sender":"human","text":"spoken quokka","content":[{"type":"voice_note","title":"Q","text":"spoken quokka"}]}]}]`)
-	require.NoError(t, err)
+ {"uuid":"m3","sender":"human","text":"spoken quokka","content":[{"type":"voice_note","title":"Q","text":"spoken quokka"}]}]}]`))(t)
 	require.Contains(t, shown(&got[0]), "zebra words")
 	require.Contains(t, shown(&got[1]), "fallback words")
 	require.Equal(t, "claude:c/m3|user|spoken quokka|", shown(&got[2]))
@@ -210,10 +191,8 @@ func TestRewinds(t *testing.T) {
 	require.Equal(t, []string{"gemini:g/6|user|anew"}, got, "an id that is not there takes all back")
 
 	s := scopeOf(t)
-	_, err = foreign.Import(t.Context(), s, strings.NewReader(file), foreign.Options{})
-	require.NoError(t, err)
-	turns, err := loop.Collect(s.Session("gemini/g").Turns(t.Context(), 0))
-	require.NoError(t, err)
+	must(foreign.Import(t.Context(), s, strings.NewReader(file), foreign.Options{}))(t)
+	turns := must(loop.Collect(s.Session("gemini/g").Turns(t.Context(), 0)))(t)
 	require.Len(t, turns, 3)
 	require.Equal(t, int64(3), turns[2].Seq, "no gap")
 }
@@ -248,11 +227,10 @@ func TestChatLog(t *testing.T) {
 
 func all(t *testing.T, f foreign.Format, file string) (out []string, left foreign.Left) {
 	t.Helper()
-	left, err := foreign.Read(t.Context(), strings.NewReader(file), foreign.Options{Format: f}, func(a store.Artefact, _ int) error {
+	left = must(foreign.Read(t.Context(), strings.NewReader(file), foreign.Options{Format: f}, func(a store.Artefact, _ int) error {
 		out = append(out, shown(&a))
 		return nil
-	})
-	require.NoError(t, err)
+	}))(t)
 	return out, left
 }
 
@@ -289,8 +267,7 @@ func TestOpenMemory(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, foreign.Mem0, f)
 		require.Contains(t, why, "OpenMemory")
-		got, err := read(t, f, file)
-		require.NoError(t, err)
+		got := must(read(t, f, file))(t)
 		require.Len(t, got, 1)
 		require.Equal(t, "mem0:m1||likes tea", shown(&got[0]))
 		require.Equal(t, "2025-01-02 03:04:05 +0000 UTC", got[0].CurrentAsOf.String())

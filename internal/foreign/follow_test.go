@@ -29,15 +29,13 @@ func TestFollower(t *testing.T) {
 		t.Helper()
 		content += more
 		require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
-		file, err := os.Open(path)
-		require.NoError(t, err)
+		file := must(os.Open(path))(t)
 		defer file.Close()
 		return f.Next(t.Context(), file)
 	}
 	counts := func(more string, want ...int) {
 		t.Helper()
-		rep, err := next(more)
-		require.NoError(t, err)
+		rep := must(next(more))(t)
 		require.Equal(t, want, []int{rep.Items, rep.New, rep.Changed})
 		require.Equal(t, foreign.ClaudeCode, rep.Format)
 	}
@@ -53,12 +51,9 @@ func TestFollower(t *testing.T) {
 	counts(block(2, "four"), 1, 0, 1)
 
 	whole := scopeOf(t)
-	_, err = foreign.Import(t.Context(), whole, strings.NewReader(content), foreign.Options{})
-	require.NoError(t, err)
-	want, err := loop.Collect(whole.Session("claude-code/s").Turns(t.Context(), 0))
-	require.NoError(t, err)
-	got, err := loop.Collect(s.Session("claude-code/s").Turns(t.Context(), 0))
-	require.NoError(t, err)
+	must(foreign.Import(t.Context(), whole, strings.NewReader(content), foreign.Options{}))(t)
+	want := must(loop.Collect(whole.Session("claude-code/s").Turns(t.Context(), 0)))(t)
+	got := must(loop.Collect(s.Session("claude-code/s").Turns(t.Context(), 0)))(t)
 	require.Len(t, got, len(want))
 	for i := range want {
 		require.Equal(t, []any{want[i].Ref.ID, want[i].Text, want[i].Seq}, []any{got[i].Ref.ID, got[i].Text, got[i].Seq})

@@ -155,22 +155,19 @@ func TestFormats(t *testing.T) {
 		}
 		require.Len(t, lines, len(wants[f]))
 	}
-	got, err := read(t, foreign.Mem0, samples[foreign.Mem0])
-	require.NoError(t, err)
+	got := must(read(t, foreign.Mem0, samples[foreign.Mem0]))(t)
 	require.Equal(t, "ann", got[0].Subject)
 	require.Equal(t, "2024-07-20T08:30:36.275141Z", got[0].CurrentAsOf.Format("2006-01-02T15:04:05.999999Z07:00"))
 	require.JSONEq(t, `{"hash":"h","score":0.3,"created_at":"2024-07-20T01:30:36.275141-07:00"}`, got[0].Meta[foreign.MetaFields])
 	require.Equal(t, "3", got[0].Meta["n"])
 	all := 0
-	_, err = foreign.Read(t.Context(), strings.NewReader(samples[foreign.ChatGPT]), foreign.Options{Format: foreign.ChatGPT, Branches: true}, func(store.Artefact, int) error { all++; return nil })
-	require.NoError(t, err)
+	must(foreign.Read(t.Context(), strings.NewReader(samples[foreign.ChatGPT]), foreign.Options{Format: foreign.ChatGPT, Branches: true}, func(store.Artefact, int) error { all++; return nil }))(t)
 	require.Equal(t, 3, all)
 }
 
 func TestImportTwice(t *testing.T) {
 	ctx := t.Context()
-	db, err := ctxpage.Open(filepath.Join(t.TempDir(), "a.ctx"), ctxpage.Options{Exclusive: true})
-	require.NoError(t, err)
+	db := must(ctxpage.Open(filepath.Join(t.TempDir(), "a.ctx"), ctxpage.Options{Exclusive: true}))(t)
 	defer db.Close()
 	for f, file := range samples {
 		s := db.Scope("acme/" + string(f))
@@ -183,34 +180,25 @@ func TestImportTwice(t *testing.T) {
 		require.NoError(t, err, f)
 		require.Equal(t, len(wants[f]), rep.New)
 		require.Equal(t, rep.New, would.New)
-		st, err := db.Stats(ctx)
-		require.NoError(t, err)
-		again, err := foreign.Import(ctx, s, strings.NewReader(file), opts)
-		require.NoError(t, err)
+		st := must(db.Stats(ctx))(t)
+		again := must(foreign.Import(ctx, s, strings.NewReader(file), opts))(t)
 		require.Equal(t, rep.New, again.Same)
 		require.Zero(t, again.New+again.Changed+again.Kept)
-		now, err := db.Stats(ctx)
-		require.NoError(t, err)
+		now := must(db.Stats(ctx))(t)
 		require.Equal(t, st.LSN, now.LSN, "a second run writes nothing")
 	}
 	s := db.Scope("acme/mem0")
-	a, err := s.Assemble(ctx, ctxpage.Query{Text: "what does Ann like? tea", Budget: 4000})
-	require.NoError(t, err)
+	a := must(s.Assemble(ctx, ctxpage.Query{Text: "what does Ann like? tea", Budget: 4000}))(t)
 	require.NotContains(t, a.Text(), "likes tea", "nothing unvalidated is in a context")
-	lifted, err := s.Get(ctx, "mem0:a1")
-	require.NoError(t, err)
-	_, err = db.Admin().PutVerified(ctx, "acme/mem0", "ann", lifted.Artefact)
-	require.NoError(t, err)
+	lifted := must(s.Get(ctx, "mem0:a1"))(t)
+	must(db.Admin().PutVerified(ctx, "acme/mem0", "ann", lifted.Artefact))(t)
 	require.NoError(t, s.Delete(ctx, "mem0:a2"))
 	changed := strings.ReplaceAll(samples[foreign.Mem0], "likes", "loves")
-	rep, err := foreign.Import(ctx, s, strings.NewReader(changed), foreign.Options{})
-	require.NoError(t, err)
+	rep := must(foreign.Import(ctx, s, strings.NewReader(changed), foreign.Options{}))(t)
 	require.Equal(t, []int{2, 0}, []int{rep.Kept, rep.Changed})
-	v, err := s.Get(ctx, "mem0:a1")
-	require.NoError(t, err)
+	v := must(s.Get(ctx, "mem0:a1"))(t)
 	require.Equal(t, "Ann likes tea", v.Text)
-	problems, err := db.Admin().Check(ctx, nil)
-	require.NoError(t, err)
+	problems := must(db.Admin().Check(ctx, nil))(t)
 	require.Empty(t, problems)
 }
 
@@ -358,3 +346,6 @@ func TestRareShapes(t *testing.T) {
 	_, err = read(t, foreign.ChatGPT, chat(`"e"`, `,"e":{"parent":"c","message":{"id":"e","author":{"role":"user"},"content":"text"}}`))
 	require.ErrorContains(t, err, "line 1, field mapping.e.message.content")
 }
+
+// must returns a check that fails the test unless err is nil, and returns v: v := must(s.Get(ctx, id))(t).
+func must[T any](v T, err error) func(require.TestingT) T { return dbtest.Must(v, err) }

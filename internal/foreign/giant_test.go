@@ -85,8 +85,7 @@ func TestGiantFiles(t *testing.T) {
 	if dbtest.Race {
 		t.Skip("the scanner has one goroutine, and the race detector makes it thirty times as slow")
 	}
-	db, err := ctxpage.Open(filepath.Join(t.TempDir(), "a.ctx"), ctxpage.Options{Exclusive: true})
-	require.NoError(t, err)
+	db := must(ctxpage.Open(filepath.Join(t.TempDir(), "a.ctx"), ctxpage.Options{Exclusive: true}))(t)
 	defer db.Close()
 	long := os.Getenv("CTXPAGE_LONG") != ""
 	for name, g := range map[string]struct{ head, again string }{
@@ -133,8 +132,7 @@ func TestGiantFiles(t *testing.T) {
 			t.Logf("%s as %q: %v, %d MiB: %v", name, f, time.Since(start).Round(time.Millisecond), grew>>20, err)
 		}
 	}
-	st, err := db.Stats(t.Context())
-	require.NoError(t, err)
+	st := must(db.Stats(t.Context()))(t)
 	require.Zero(t, st.LSN, "something was written")
 }
 

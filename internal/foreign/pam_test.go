@@ -32,8 +32,7 @@ func imported(t *testing.T, s *ctxpage.Scope) (out []string) {
 	t.Helper()
 	for v, err := range s.Artefacts(t.Context(), "") {
 		require.NoError(t, err)
-		full, err := s.Get(t.Context(), v.ID)
-		require.NoError(t, err)
+		full := must(s.Get(t.Context(), v.ID))(t)
 		out = append(out, fmt.Sprint(full.ID, full.Kind, full.Text, full.Tags, full.Meta, full.CurrentAsOf.UTC(), full.ExpiresAt.UTC(), full.Provenance))
 	}
 	return out
@@ -50,13 +49,11 @@ func TestPAMRoundTrip(t *testing.T) {
 {"id":"m2","type":"preference","content":"Likes tea","content_hash":%q,"temporal":{"created_at":"2024-06-01T10:00:00Z","valid_until":"2031-01-01T00:00:00Z"},"provenance":{"platform":"chatgpt"}}]}`,
 		foreign.ContentHash("Ann <writes> Go & \"SQL\""), foreign.ContentHash("Likes tea"))
 	a := db.Scope("acme/a")
-	rep, err := foreign.Import(ctx, a, strings.NewReader(file), foreign.Options{Format: foreign.PAM})
-	require.NoError(t, err)
+	rep := must(foreign.Import(ctx, a, strings.NewReader(file), foreign.Options{Format: foreign.PAM}))(t)
 	require.Equal(t, 2, rep.New)
 	var out bytes.Buffer
 	opts := foreign.PAMOptions{Scope: "acme/a", Owner: "ann", At: time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)}
-	did, err := foreign.ExportPAM(ctx, db, &out, opts)
-	require.NoError(t, err)
+	did := must(foreign.ExportPAM(ctx, db, &out, opts))(t)
 	require.Equal(t, 2, did.Memories)
 	var was, is struct {
 		Schema   string           `json:"schema"`
@@ -79,16 +76,13 @@ func TestPAMRoundTrip(t *testing.T) {
 	found, _, err := foreign.Detect(ctx, bytes.NewReader(out.Bytes()))
 	require.NoError(t, err)
 	require.Equal(t, foreign.PAM, found)
-	again, err := foreign.Import(ctx, a, bytes.NewReader(out.Bytes()), foreign.Options{})
-	require.NoError(t, err)
+	again := must(foreign.Import(ctx, a, bytes.NewReader(out.Bytes()), foreign.Options{}))(t)
 	require.Equal(t, 0, again.New+again.Kept+again.Changed, "%+v", again)
 	b := db.Scope("acme/b")
-	_, err = foreign.Import(ctx, b, bytes.NewReader(out.Bytes()), foreign.Options{})
-	require.NoError(t, err)
+	must(foreign.Import(ctx, b, bytes.NewReader(out.Bytes()), foreign.Options{}))(t)
 	var second bytes.Buffer
 	opts.Scope = "acme/b"
-	_, err = foreign.ExportPAM(ctx, db, &second, opts)
-	require.NoError(t, err)
+	must(foreign.ExportPAM(ctx, db, &second, opts))(t)
 	require.Equal(t, out.String(), second.String(), "out, in, out: the same bytes")
 	require.Len(t, imported(t, b), 2)
 }
@@ -96,8 +90,7 @@ func TestPAMRoundTrip(t *testing.T) {
 // What a database has of its own goes out with what the format has a place for; what is no memory is counted.
 func TestPAMOut(t *testing.T) {
 	ctx := context.Background()
-	db, err := ctxpage.Open(filepath.Join(t.TempDir(), "a.ctx"), ctxpage.Options{Exclusive: true})
-	require.NoError(t, err)
+	db := must(ctxpage.Open(filepath.Join(t.TempDir(), "a.ctx"), ctxpage.Options{Exclusive: true}))(t)
 	defer db.Close()
 	s := db.Scope("acme/desk")
 	for _, x := range []ctxpage.Artefact{
@@ -106,20 +99,15 @@ func TestPAMOut(t *testing.T) {
 		{ID: "old", Text: "gone"},
 		{ID: "doc", Kind: store.KindChunk, Text: strings.Repeat("A long paragraph of text.\n\n", 300)},
 	} {
-		_, err := s.Put(ctx, x)
-		require.NoError(t, err)
+		must(s.Put(ctx, x))(t)
 	}
 	require.NoError(t, s.Delete(ctx, "old"))
-	_, err = s.Session("talk").Append(ctx, ctxpage.Turn{Role: "user", Text: "hello"})
-	require.NoError(t, err)
-	_, err = db.Scope("acme/desk/sub").Put(ctx, ctxpage.Artefact{ID: "below", Text: "below"})
-	require.NoError(t, err)
-	_, err = db.Scope("acme/desktop").Put(ctx, ctxpage.Artefact{ID: "other", Text: "of another scope"})
-	require.NoError(t, err)
+	must(s.Session("talk").Append(ctx, ctxpage.Turn{Role: "user", Text: "hello"}))(t)
+	must(db.Scope("acme/desk/sub").Put(ctx, ctxpage.Artefact{ID: "below", Text: "below"}))(t)
+	must(db.Scope("acme/desktop").Put(ctx, ctxpage.Artefact{ID: "other", Text: "of another scope"}))(t)
 	export := func(o foreign.PAMOptions) (string, *foreign.PAMReport) {
 		var b bytes.Buffer
-		rep, err := foreign.ExportPAM(ctx, db, &b, o)
-		require.NoError(t, err)
+		rep := must(foreign.ExportPAM(ctx, db, &b, o))(t)
 		require.True(t, json.Valid(b.Bytes()))
 		return b.String(), rep
 	}
@@ -134,13 +122,12 @@ func TestPAMOut(t *testing.T) {
 	require.Equal(t, 1, rep.Memories)
 	require.NotContains(t, text, "Bob")
 	require.Contains(t, text, `"owner":{"id":"ann"}`)
-	_, err = foreign.ExportPAM(ctx, db, io.Discard, foreign.PAMOptions{Subject: "nobody"})
+	_, err := foreign.ExportPAM(ctx, db, io.Discard, foreign.PAMOptions{Subject: "nobody"})
 	require.ErrorIs(t, err, store.ErrNotFound)
 	text, rep = export(foreign.PAMOptions{})
 	require.Equal(t, 5, rep.Memories)
 	to := db.Scope("else")
-	in, err := foreign.Import(ctx, to, strings.NewReader(text), foreign.Options{})
-	require.NoError(t, err)
+	in := must(foreign.Import(ctx, to, strings.NewReader(text), foreign.Options{}))(t)
 	require.Equal(t, 5, in.New)
 	for _, line := range imported(t, to) {
 		require.Contains(t, line, "scratch", "whatever it was")

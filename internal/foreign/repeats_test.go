@@ -20,8 +20,7 @@ import (
 
 func scopeOf(t *testing.T) *ctxpage.Scope {
 	t.Helper()
-	db, err := ctxpage.Open(filepath.Join(t.TempDir(), "a.ctx"), ctxpage.Options{Exclusive: true})
-	require.NoError(t, err)
+	db := must(ctxpage.Open(filepath.Join(t.TempDir(), "a.ctx"), ctxpage.Options{Exclusive: true}))(t)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	return db.Scope("acme/x")
 }
@@ -45,21 +44,17 @@ func TestRepeatedIDs(t *testing.T) {
 			s := scopeOf(t)
 			dry := test.opts
 			dry.DryRun = true
-			would, err := foreign.Import(ctx, s, strings.NewReader(test.file), dry)
-			require.NoError(t, err)
+			would := must(foreign.Import(ctx, s, strings.NewReader(test.file), dry))(t)
 			require.Equal(t, test.repeat, would.Repeated)
 			require.Equal(t, test.items-test.repeat, would.New)
-			did, err := foreign.Import(ctx, s, strings.NewReader(test.file), test.opts)
-			require.NoError(t, err)
+			did := must(foreign.Import(ctx, s, strings.NewReader(test.file), test.opts))(t)
 			would.DryRun = false
 			require.Equal(t, would, did)
-			again, err := foreign.Import(ctx, s, strings.NewReader(test.file), test.opts)
-			require.NoError(t, err)
+			again := must(foreign.Import(ctx, s, strings.NewReader(test.file), test.opts))(t)
 			require.Zero(t, again.New+again.Changed)
 			require.Equal(t, test.items-test.repeat, again.Same)
 			if name == "keys" {
-				v, err := s.Get(ctx, "jsonl:k499")
-				require.NoError(t, err)
+				v := must(s.Get(ctx, "jsonl:k499"))(t)
 				require.Equal(t, "text 1199", v.Text)
 			}
 		})
@@ -95,24 +90,20 @@ func TestWrongFiles(t *testing.T) {
 			_, err := foreign.Import(ctx, s, strings.NewReader(test.file), opts)
 			require.ErrorIs(t, err, test.is)
 			require.ErrorContains(t, err, test.says)
-			list, err := loop.Collect(s.Artefacts(ctx, "", ctxpage.AtMost(10, "", nil)))
-			require.NoError(t, err)
+			list := must(loop.Collect(s.Artefacts(ctx, "", ctxpage.AtMost(10, "", nil))))(t)
 			require.Empty(t, list)
 		})
 	}
 	s := scopeOf(t)
 	_, err := foreign.Import(ctx, s, io.MultiReader(strings.NewReader(good+`{"key":"x"}`)), foreign.Options{Format: foreign.JSONL, Map: fields})
 	require.ErrorIs(t, err, store.ErrInvalid)
-	list, err := loop.Collect(s.Artefacts(ctx, "", ctxpage.AtMost(10, "", nil)))
-	require.NoError(t, err)
+	list := must(loop.Collect(s.Artefacts(ctx, "", ctxpage.AtMost(10, "", nil))))(t)
 	require.NotEmpty(t, list, "control: a reader that gives its bytes once")
 	for _, file := range []string{`{"schema_version":"1.1","memories":[{"id":"a","content":"b"}]}`, `{"memories":[{"id":"a","content":"b"}]}`} {
-		rep, err := foreign.Import(ctx, scopeOf(t), strings.NewReader(file), foreign.Options{Format: foreign.PAM})
-		require.NoError(t, err)
+		rep := must(foreign.Import(ctx, scopeOf(t), strings.NewReader(file), foreign.Options{Format: foreign.PAM}))(t)
 		require.Equal(t, 1, rep.New)
 	}
-	rep, err := foreign.Import(ctx, s, strings.NewReader(`{"results":[{"id":"a","memory":""},{"id":"b","memory":"tea"}]}`), foreign.Options{Format: foreign.Mem0})
-	require.NoError(t, err)
+	rep := must(foreign.Import(ctx, s, strings.NewReader(`{"results":[{"id":"a","memory":""},{"id":"b","memory":"tea"}]}`), foreign.Options{Format: foreign.Mem0}))(t)
 	require.Equal(t, []int{1, 1}, []int{rep.New, rep.Empty})
 }
 

@@ -80,10 +80,8 @@ func TestUTF16(t *testing.T) {
 		f, _, err := foreign.Detect(t.Context(), bytes.NewReader(file))
 		require.NoError(t, err)
 		require.Equal(t, foreign.ClaudeCode, f)
-		want, err := read(t, f, samples[foreign.ClaudeCode])
-		require.NoError(t, err)
-		got, err := read(t, f, string(file))
-		require.NoError(t, err)
+		want := must(read(t, f, samples[foreign.ClaudeCode]))(t)
+		got := must(read(t, f, string(file)))(t)
 		require.Equal(t, want, got)
 	}
 }

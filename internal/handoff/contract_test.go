@@ -24,8 +24,7 @@ func verdicts(key int, pairs ...any) *session.StoredPass {
 
 func TestStrictContractOfTwoPasses(t *testing.T) {
 	var l Ledger
-	first, err := l.Pass(verdicts(1, "block-0x01", session.Retain, "block-0x02", session.Evict, "m 3", session.Page), then)
-	require.NoError(t, err)
+	first := must(l.Pass(verdicts(1, "block-0x01", session.Retain, "block-0x02", session.Evict, "m 3", session.Page), then))(t)
 	require.Equal(t, `about "ctxpage pager contract"
 remember a list called retained-blocks
 remember a list called paged-blocks
@@ -37,20 +36,17 @@ add "`+ContractName("m 3")+`" to paged-blocks because "R=0.7263 similarity=0.833
 remember a string called last-pager-pass with "2026-11-20T09:26:33+00:00"
 `, string(first))
 
-	repeated, err := l.Pass(verdicts(1, "block-0x01", session.Retain), then)
-	require.NoError(t, err)
+	repeated := must(l.Pass(verdicts(1, "block-0x01", session.Retain), then))(t)
 	require.Nil(t, repeated, "the file ends with that pass")
 
-	second, err := l.Pass(verdicts(2, "block-0x01", session.Retain, "block-0x02", session.Retain, "m 3", session.Page), then.Add(time.Minute))
-	require.NoError(t, err)
+	second := must(l.Pass(verdicts(2, "block-0x01", session.Retain, "block-0x02", session.Retain, "m 3", session.Page), then.Add(time.Minute)))(t)
 	require.Equal(t, `-- pass 2 key 0000000000000002
 remove "block-0x02" from evicted-blocks
 add "block-0x02" to retained-blocks because "R=0.7263 similarity=0.8333 delta_t=2"
 remember a string called last-pager-pass with "2026-11-20T09:27:33+00:00"
 `, string(second), "changes only")
 
-	read, err := ReadLedger(append(first, second...))
-	require.NoError(t, err)
+	read := must(ReadLedger(append(first, second...)))(t)
 	require.Equal(t, &l, read)
 	require.Equal(t, 2, read.pass)
 	interpreted(t, append(first, second...))
@@ -74,10 +70,9 @@ func TestContractNamesCannotBeForged(t *testing.T) {
 		require.NotEqual(t, id, n)
 	}
 	var l Ledger
-	b, err := l.Pass(verdicts(1, evil, session.Retain), then)
-	require.NoError(t, err)
+	b := must(l.Pass(verdicts(1, evil, session.Retain), then))(t)
 	require.NotContains(t, string(b), "2000-01-01")
-	_, err = l.Pass(verdicts(2, "block-a", session.Retain, "block-a", session.Page), then)
+	_, err := l.Pass(verdicts(2, "block-a", session.Retain, "block-a", session.Page), then)
 	require.ErrorIs(t, err, errNameClash)
 }
 
@@ -91,8 +86,7 @@ func TestRecordsAreWrittenOnce(t *testing.T) {
 		Corrections: []Entry{{"Not Gus, Wendell", "turn 7"}},
 		Lists:       []List{{"work-completed", []Entry{{"read the policy", ""}}}, {"Last-Pager-Pass", []Entry{{"x", ""}}}},
 	}
-	b, err := l.Records(r)
-	require.NoError(t, err)
+	b := must(l.Records(r))(t)
 	want := `about "ctxpage pager contract"
 remember a list called retained-blocks
 remember a list called paged-blocks
@@ -112,11 +106,9 @@ remember a list called list-last-pager-pass-x
 add "x" to list-last-pager-pass-x
 `
 	require.Equal(t, unhash(want), unhash(string(b)))
-	again, err := l.Records(r)
-	require.NoError(t, err)
+	again := must(l.Records(r))(t)
 	require.Empty(t, again)
-	read, err := ReadLedger(append(b, again...))
-	require.NoError(t, err)
+	read := must(ReadLedger(append(b, again...)))(t)
 	require.Equal(t, &l, read)
 	interpreted(t, append(b, again...))
 }
@@ -150,15 +142,12 @@ func TestReadLedgerRefusesWhatCannotRun(t *testing.T) {
 		_, err := ReadLedger([]byte(head + line + "\n"))
 		require.Equal(t, ok, err == nil, "%q: %v", line, err)
 		if i, none := theInterpreter(); none == nil && i != nil && line != "add \"\xff\" to l-a" {
-			e, err := i.run([]byte(head + line + "\n"))
-			require.NoError(t, err)
+			e := must(i.run([]byte(head + line + "\n")))(t)
 			require.Equal(t, ok, len(e.Errors) == 0, "%q: %v", line, e.Errors)
 		}
 	}
-	l, err := ReadLedger([]byte(head + `add "x" to l-a`))
-	require.NoError(t, err)
-	b, err := l.Records(Records{ClaimBasis: "none"})
-	require.NoError(t, err)
+	l := must(ReadLedger([]byte(head + `add "x" to l-a`)))(t)
+	b := must(l.Records(Records{ClaimBasis: "none"}))(t)
 	require.Equal(t, "\nremember a string called claim-basis with \"none\"\n", string(b), "a torn line is ended")
 }
 
@@ -179,8 +168,7 @@ func TestLedgerStaysValid(t *testing.T) {
 				for _, id := range ids {
 					pairs = append(pairs, id, session.Action(rapid.IntRange(0, 2).Draw(t, "action")))
 				}
-				b, err = l.Pass(verdicts(rapid.IntRange(1, 3).Draw(t, "key"), pairs...), then)
-				require.NoError(t, err)
+				b = must(l.Pass(verdicts(rapid.IntRange(1, 3).Draw(t, "key"), pairs...), then))(t)
 			} else {
 				text := wild.Draw(t, "text")
 				b, err = l.Records(Records{
@@ -209,18 +197,13 @@ func TestContractInAnothersFile(t *testing.T) {
 		"-- of Ann\n\n": `about "ctxpage pager contract"`,
 		"-- of Ann\nabout \"refunds\"\nremember a list called work-completed\nadd \"greeted\" to work-completed\n": "remember a list called retained-blocks",
 	} {
-		l, err := ReadLedger([]byte(begun))
-		require.NoError(t, err)
-		nothing, err := l.Records(Records{})
-		require.NoError(t, err)
+		l := must(ReadLedger([]byte(begun)))(t)
+		nothing := must(l.Records(Records{}))(t)
 		require.Empty(t, nothing)
-		out, err := l.Pass(verdicts(1, "block-1", session.Retain), then)
-		require.NoError(t, err)
+		out := must(l.Pass(verdicts(1, "block-1", session.Retain), then))(t)
 		require.True(t, strings.HasPrefix(string(out), first+"\n"), string(out))
-		l, err = ReadLedger([]byte(begun + string(out)))
-		require.NoError(t, err)
-		out, err = l.Pass(verdicts(2, "block-1", session.Evict), then)
-		require.NoError(t, err)
+		l = must(ReadLedger([]byte(begun + string(out))))(t)
+		out = must(l.Pass(verdicts(2, "block-1", session.Evict), then))(t)
 		require.NotContains(t, string(out), "a list called")
 	}
 }
@@ -233,8 +216,7 @@ func TestReadLedgerReadsWhatPeopleDeclare(t *testing.T) {
 		"inherited add \"i\" to open because \"r\" from agent-7\nadd s-a to the open\nremember a string called changes with \"x\"\nremember a list called changes\n" +
 		"remember a case called refund with limit as 400 and unit as \"case\" and unit as due\nshow limit\nshow \"done\"\n")
 	interpreted(t, file)
-	l, err := ReadLedger(file)
-	require.NoError(t, err)
+	l := must(ReadLedger(file))(t)
 	for list, want := range map[string][]string{"seeds": {"x", "y"}, "open": {"i", "limits"}, "twice": {"kept"}, "changes": nil} {
 		require.Equal(t, want, l.List(list), list)
 	}
@@ -266,8 +248,7 @@ func TestWhatComputesIsPassedOver(t *testing.T) {
 		file := begun + statement + "\n"
 		run := func() (e executed) {
 			if i, err := theInterpreter(); err == nil && i != nil {
-				e, err = i.run([]byte(file))
-				require.NoError(t, err)
+				e = must(i.run([]byte(file)))(t)
 				require.Empty(t, e.Errors, "%s", file)
 			}
 			return e
@@ -275,8 +256,7 @@ func TestWhatComputesIsPassedOver(t *testing.T) {
 		run()
 		l, err := ReadLedger([]byte(file))
 		require.NoError(t, err, statement)
-		b, err := l.Records(Records{ClaimBasis: "document", Lists: []List{{"work-completed", []Entry{{"old", "mine"}, {"new", ""}}}}, OwnReasons: []string{"mine"}})
-		require.NoError(t, err)
+		b := must(l.Records(Records{ClaimBasis: "document", Lists: []List{{"work-completed", []Entry{{"old", "mine"}, {"new", ""}}}}, OwnReasons: []string{"mine"}}))(t)
 		var got []string
 		for _, line := range strings.Split(string(b), "\n") {
 			if name, ok := strings.CutPrefix(line, "add \""); ok {
@@ -287,8 +267,7 @@ func TestWhatComputesIsPassedOver(t *testing.T) {
 		require.NotContains(t, string(b), "work-completed\nadd", "declared again: %s", statement)
 		file += string(b)
 		run()
-		b, err = l.Records(Records{OwnReasons: []string{"mine"}})
-		require.NoError(t, err)
+		b = must(l.Records(Records{OwnReasons: []string{"mine"}}))(t)
 		require.Contains(t, string(b), "remove \"old\" from work-completed")
 		file += string(b)
 		run()
@@ -298,13 +277,11 @@ func TestWhatComputesIsPassedOver(t *testing.T) {
 // What somebody else has under the name of a list of ours is not written over.
 func TestNameOfAList(t *testing.T) {
 	for _, begun := range []string{"remember a string called work-completed with \"x\"\n", "remember a list called work-completed with 1 and 2\n"} {
-		l, err := ReadLedger([]byte(begun))
-		require.NoError(t, err)
-		_, err = l.Records(Records{Lists: []List{{"work-completed", []Entry{{"x", ""}}}}})
+		l := must(ReadLedger([]byte(begun)))(t)
+		_, err := l.Records(Records{Lists: []List{{"work-completed", []Entry{{"x", ""}}}}})
 		require.ErrorIs(t, err, session.ErrContract)
 		require.ErrorContains(t, err, "rename it")
-		b, err := l.Records(Records{Lists: []List{{"work-remaining", []Entry{{"x", ""}}}}})
-		require.NoError(t, err)
+		b := must(l.Records(Records{Lists: []List{{"work-remaining", []Entry{{"x", ""}}}}}))(t)
 		interpreted(t, append([]byte(begun), b...))
 	}
 }
@@ -315,9 +292,7 @@ func TestNoneAloneIsAnEmptyList(t *testing.T) {
 	var l Ledger
 	none, x, y := Entry{"none", "as told"}, Entry{"x", ""}, Entry{"y", ""}
 	write := func(standing []string, items ...Entry) []byte {
-		b, err := l.Records(Records{Lists: []List{{"work-remaining", items}}, OwnReasons: standing})
-		require.NoError(t, err)
-		return b
+		return must(l.Records(Records{Lists: []List{{"work-remaining", items}}, OwnReasons: standing}))(t)
 	}
 	file := write(nil, none)
 	require.Equal(t, []string{"none"}, l.List("work-remaining"))
@@ -327,12 +302,10 @@ func TestNoneAloneIsAnEmptyList(t *testing.T) {
 	file = append(file, write([]string{"as told"}, x)...)
 	require.Equal(t, []string{"x", "y"}, l.List("work-remaining"), "an item that was displaced and added again can be taken back")
 	interpreted(t, file)
-	read, err := ReadLedger(file)
-	require.NoError(t, err)
+	read := must(ReadLedger(file))(t)
 	require.Equal(t, &l, read)
 
-	read, err = ReadLedger([]byte("remember a list called l-a\nadd \"none\" to l-a because \"y\"\nadd \"x\" to l-a\n"))
-	require.NoError(t, err)
+	read = must(ReadLedger([]byte("remember a list called l-a\nadd \"none\" to l-a because \"y\"\nadd \"x\" to l-a\n")))(t)
 	require.Equal(t, []string{"x"}, read.List("l-a"))
 }
 
@@ -341,11 +314,9 @@ func TestNoneAloneIsAnEmptyList(t *testing.T) {
 func TestNamesStayApart(t *testing.T) {
 	var l Ledger
 	p := session.Packet{InferredClaims: []session.BasisItem{{Text: "boundaries", Basis: "x"}, {Text: "basis", Basis: "x"}}, DoNotClaim: []session.BoundaryItem{{Boundary: "more", Reason: "y"}}}
-	_, err := l.Packet(p)
-	require.NoError(t, err)
+	must(l.Packet(p))(t)
 	require.Equal(t, []string{"more"}, l.List("do-not-claim"))
-	_, err = l.Records(Records{Claims: []string{"a"}, Lists: []List{{"source-a", []Entry{{"x", ""}}}, {"claim-a", []Entry{{"y", ""}}}}})
-	require.NoError(t, err)
+	must(l.Records(Records{Claims: []string{"a"}, Lists: []List{{"source-a", []Entry{{"x", ""}}}, {"claim-a", []Entry{{"y", ""}}}}}))(t)
 	text, _ := l.Value("claim-a")
 	require.Equal(t, "a", text)
 
@@ -363,8 +334,7 @@ func TestReadLedgerIsBounded(t *testing.T) {
 		fmt.Fprintf(b, "remember how to c-%d: inherited c-%[2]d and inherited c-%[2]d\n", i+1, i)
 	}
 	b.WriteString("add \"x\" to l-a\nc-60\n")
-	l, err := ReadLedger([]byte(b.String()))
-	require.NoError(t, err)
+	l := must(ReadLedger([]byte(b.String())))(t)
 	require.True(t, l.names["l-a"].partial)
 	require.Empty(t, l.List("l-a"))
 }

@@ -108,8 +108,7 @@ func interpreted(t require.TestingT, contract []byte) {
 	if i == nil {
 		return
 	}
-	e, err := i.run(contract)
-	require.NoError(t, err)
+	e := must(i.run(contract))(t)
 	require.Empty(t, e.Errors, "%s", contract)
 	l, err := ReadLedger(contract)
 	require.NoError(t, err, "%s", contract)
@@ -178,8 +177,7 @@ func (i item) says(o said) bool {
 
 // needsInterpreter skips a test that is about the interpreter alone.
 func needsInterpreter(t *testing.T) *interpreter {
-	i, err := theInterpreter()
-	require.NoError(t, err)
+	i := must(theInterpreter())(t)
 	if i == nil {
 		t.Skip(interpreterEnv + " names no Python with the package liminate")
 	}
@@ -289,11 +287,9 @@ func TestInterpreterReadsAlike(t *testing.T) {
 func TestInterpreterSeesAnother(t *testing.T) {
 	i := needsInterpreter(t)
 	contract := []byte("remember a list called l-a with \"x\" and \"y\"\nremember a number called n-a with 3\n")
-	e, err := i.run(contract)
-	require.NoError(t, err)
+	e := must(i.run(contract))(t)
 	for _, other := range []string{"remember a list called l-a with \"y\" and \"x\"", "add \"x\" to l-a", "remove \"x\" from l-a", "remember a number called n-a with 4", "remember a string called s-a with \"x\""} {
-		l, err := ReadLedger(append(slices.Clip(contract), other...))
-		require.NoError(t, err)
+		l := must(ReadLedger(append(slices.Clip(contract), other...)))(t)
 		differs, _ := l.compare(e)
 		require.Len(t, differs, 1, other)
 	}
@@ -309,28 +305,22 @@ func TestInterpreterHasTheFactsOfPackets(t *testing.T) {
 	third.OpenQuestions, third.LockedDecisions, third.Date = nil, nil, "later"
 	l, file := new(Ledger), []byte(nil)
 	for _, p := range []session.Packet{first, second, third} {
-		b, err := l.Packet(p)
-		require.NoError(t, err)
+		b := must(l.Packet(p))(t)
 		file = append(file, b...)
-		e, err := i.run(file)
-		require.NoError(t, err)
+		e := must(i.run(file))(t)
 		require.Empty(t, e.Errors)
-		raw, err := p.JSON()
-		require.NoError(t, err)
+		raw := must(p.JSON())(t)
 		var facts map[string]any
 		require.NoError(t, json.Unmarshal(raw, &facts))
 		require.Empty(t, missing(facts, e.Names))
 	}
-	e, err := i.run([]byte(strings.Replace(string(file), "two lines", "two  lines", 1)))
-	require.NoError(t, err)
+	e := must(i.run([]byte(strings.Replace(string(file), "two lines", "two  lines", 1))))(t)
 	require.Empty(t, e.Errors)
-	raw, err := third.JSON()
-	require.NoError(t, err)
+	raw := must(third.JSON())(t)
 	var facts map[string]any
 	require.NoError(t, json.Unmarshal(raw, &facts))
 	require.NotEmpty(t, missing(facts, e.Names), "the comparison sees one blank")
-	e, err = i.run(append(file, "set handoff-state to \"ready\"\n"...))
-	require.NoError(t, err)
+	e = must(i.run(append(file, "set handoff-state to \"ready\"\n"...)))(t)
 	require.Len(t, e.Errors, 1)
 }
 

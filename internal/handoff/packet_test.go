@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -60,24 +61,20 @@ func TestHandoffSourcesFollowHashesAndManifests(t *testing.T) {
 
 func TestPacketJSONRoundTrip(t *testing.T) {
 	p := Handoff(handoffInput())
-	raw, err := p.JSON()
-	require.NoError(t, err)
-	back, err := session.ReadPacket(raw)
-	require.NoError(t, err)
+	raw := must(p.JSON())(t)
+	back := must(session.ReadPacket(raw))(t)
 	require.Equal(t, p, back)
 	var members map[string]any
 	require.NoError(t, json.Unmarshal(raw, &members))
 	require.Len(t, members, 18)
-	empty, err := Handoff(Input{}).JSON()
-	require.NoError(t, err)
-	_, err = session.ReadPacket(empty)
+	empty := must(Handoff(Input{}).JSON())(t)
+	_, err := session.ReadPacket(empty)
 	require.NoError(t, err, "an empty session still gives a valid packet")
 	require.NotContains(t, string(empty), "null")
 }
 
 func TestParsePacketHoldsTheSchema(t *testing.T) {
-	good, err := Handoff(handoffInput()).JSON()
-	require.NoError(t, err)
+	good := must(Handoff(handoffInput()).JSON())(t)
 	for name, change := range map[string][2]string{
 		"missing field": {`"date"`, `"dates"`},
 		"wrong case":    {`"date"`, `"Date"`},
@@ -100,7 +97,7 @@ func TestParsePacketHoldsTheSchema(t *testing.T) {
 		_, err := session.ReadPacket([]byte(bad))
 		require.ErrorIs(t, err, session.ErrPacket, name)
 	}
-	_, err = session.ReadPacket([]byte("null"))
+	_, err := session.ReadPacket([]byte("null"))
 	require.ErrorIs(t, err, session.ErrPacket)
 }
 
@@ -167,18 +164,15 @@ func TestPacketMarkdown(t *testing.T) {
 
 func TestPacketLimnIsStrict(t *testing.T) {
 	l := new(Ledger)
-	b, err := l.Packet(Handoff(handoffInput()))
-	require.NoError(t, err)
-	read, err := ReadLedger(b)
-	require.NoError(t, err)
+	b := must(l.Packet(Handoff(handoffInput())))(t)
+	read := must(ReadLedger(b))(t)
 	require.Equal(t, l, read)
 	require.Contains(t, string(b), `add "handoff-packet-created" to tracked-decisions because "agent-7 for agent-8, 2026-11-20T09:00:00Z"`)
 	require.Contains(t, string(b), `remember a string called handoff-state with "ready"`)
 	state, _ := read.Value("source-state")
 	require.Equal(t, "scanned", state, "one source is not verified")
 	interpreted(t, b)
-	again, err := l.Packet(Handoff(handoffInput()))
-	require.NoError(t, err)
+	again := must(l.Packet(Handoff(handoffInput())))(t)
 	require.Nil(t, again)
 }
 
@@ -186,17 +180,14 @@ func TestPacketLimnIsStrict(t *testing.T) {
 // packet records that it was made.
 func TestPacketLimnIsADelta(t *testing.T) {
 	others := "about \"refunds\"\nremember a list called work-completed\nadd \"greeted\" to work-completed\nadd \"called Ann\" to work-completed because \"noted in [other:chat]\"\n"
-	l, err := ReadLedger([]byte(others))
-	require.NoError(t, err)
+	l := must(ReadLedger([]byte(others)))(t)
 	in := handoffInput()
 	in.Session = "acme%2Fsupport:chat-1"
 	file := []byte(others)
 	export := func() string {
-		b, err := l.Packet(Handoff(in))
-		require.NoError(t, err)
+		b := must(l.Packet(Handoff(in)))(t)
 		file = append(file, b...)
-		read, err := ReadLedger(file)
-		require.NoError(t, err)
+		read := must(ReadLedger(file))(t)
 		require.Equal(t, l, read)
 		interpreted(t, file)
 		return string(b)
@@ -233,13 +224,11 @@ func TestPacketLimnTakesBackNothingItLeftOut(t *testing.T) {
 		in.Decisions = append(in.Decisions, session.BasisItem{Text: fmt.Sprintf("use item %d of many", i), Basis: "directive of the user in acme"})
 		in.Sources = append(in.Sources, SourceFact{Source: fmt.Sprintf("file:/data/%d.md", i), Read: true})
 	}
-	_, err := l.Packet(Handoff(in))
-	require.NoError(t, err)
+	must(l.Packet(Handoff(in)))(t)
 	had, sources := len(l.List("tracked-decisions")), len(l.List("scanned-sources"))
 	in.Decisions = append([]session.BasisItem{{Text: "use a longer name before the others", Basis: "directive of the user in acme"}}, in.Decisions...)
 	in.Sources = append(in.Sources, SourceFact{Source: "file:/data/new.md", Read: true})
-	_, err = l.Packet(Handoff(in))
-	require.NoError(t, err)
+	must(l.Packet(Handoff(in)))(t)
 	require.GreaterOrEqual(t, len(l.List("tracked-decisions")), had+2)
 	require.Greater(t, len(l.List("scanned-sources")), sources)
 }
@@ -251,16 +240,12 @@ func TestPacketFormsReplaceAlike(t *testing.T) {
 	p.CurrentGoal, p.WorkCompleted = bad, []string{bad}
 	p.LockedDecisions, p.SessionOrProject = []session.BasisItem{{Text: bad, Basis: bad}}, bad
 	p.VerifiedSources = []session.PacketSource{{Source: bad, Type: "file", State: "scanned", WhatWasVerified: bad}}
-	raw, err := p.JSON()
-	require.NoError(t, err)
-	back, err := session.ReadPacket(raw)
-	require.NoError(t, err)
+	raw := must(p.JSON())(t)
+	back := must(session.ReadPacket(raw))(t)
 	require.Equal(t, good, back.WorkCompleted[0])
 	made, parsed := new(Ledger), new(Ledger)
-	byHand, err := made.Packet(p)
-	require.NoError(t, err)
-	byJSON, err := parsed.Packet(back)
-	require.NoError(t, err)
+	byHand := must(made.Packet(p))(t)
+	byJSON := must(parsed.Packet(back))(t)
 	require.Equal(t, string(byJSON), string(byHand))
 	require.Equal(t, []string{good}, made.List("work-completed"))
 	require.Equal(t, string(back.Markdown()), string(p.Markdown()))
@@ -282,16 +267,14 @@ func TestPacketLimnSourcesByState(t *testing.T) {
 	for _, states := range [][]string{
 		{"verified", "scanned", "referenced", "unavailable", "verified"}, {"referenced", "verified", "referenced", "verified", "verified"}, {"verified"},
 	} {
-		b, err := l.Packet(packet(states...))
-		require.NoError(t, err)
+		b := must(l.Packet(packet(states...)))(t)
 		file = append(file, b...)
 		for i, state := range states {
 			for _, of := range sourceStates {
 				require.Equal(t, of == state, slices.Contains(l.List(of+"-sources"), fmt.Sprint("file:", i)), "file:%d, %s", i, of)
 			}
 		}
-		read, err := ReadLedger(file)
-		require.NoError(t, err)
+		read := must(ReadLedger(file))(t)
 		require.Equal(t, l.names, read.names)
 		interpreted(t, file)
 	}
@@ -352,23 +335,19 @@ func TestHandoffOfALongSessionIsBounded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			const turns = 5000
 			p := Handoff(longInput(turns, judge))
-			raw, err := p.JSON()
-			require.NoError(t, err)
+			raw := must(p.JSON())(t)
 			require.Less(t, len(raw), session.MaxHandoff+4<<10, "and what the host recorded")
-			back, err := session.ReadPacket(raw)
-			require.NoError(t, err)
+			back := must(session.ReadPacket(raw))(t)
 			require.Equal(t, p, back)
 			require.Less(t, len(p.Markdown()), session.MaxHandoff+4<<10)
-			limn, err := new(Ledger).Packet(p)
-			require.NoError(t, err)
+			limn := must(new(Ledger).Packet(p))(t)
 			require.Less(t, len(limn), 2*session.MaxHandoff)
 			interpreted(t, limn)
 
 			seen, tokens := 0, 0
 			for _, c := range p.Context {
 				if m := contextForm().FindStringSubmatch(c.Context); m != nil {
-					n, err := strconv.Atoi(m[3])
-					require.NoError(t, err)
+					n := must(strconv.Atoi(m[3]))(t)
 					seen, tokens = seen+1, tokens+n
 					continue
 				}
@@ -446,15 +425,11 @@ func TestPacketTextsStayInTheirPlace(t *testing.T) {
 			require.Equal(t, 1, strings.Count(md, fmt.Sprintf("\n## %d. %s\n", i+1, title)))
 		}
 		require.Equal(t, 15, strings.Count(md, "\n#"))
-		b, err := new(Ledger).Packet(p)
-		require.NoError(t, err)
-		_, err = ReadLedger(b)
-		require.NoError(t, err)
+		b := must(new(Ledger).Packet(p))(t)
+		must(ReadLedger(b))(t)
 		interpreted(t, b)
-		raw, err := p.JSON()
-		require.NoError(t, err)
-		_, err = session.ReadPacket(raw)
-		require.NoError(t, err)
+		raw := must(p.JSON())(t)
+		must(session.ReadPacket(raw))(t)
 	})
 }
 
@@ -468,10 +443,8 @@ func FuzzReadPacket(f *testing.F) {
 			require.ErrorIs(t, err, session.ErrPacket)
 			return
 		}
-		out, err := p.JSON()
-		require.NoError(t, err)
-		back, err := session.ReadPacket(out)
-		require.NoError(t, err)
+		out := must(p.JSON())(t)
+		back := must(session.ReadPacket(out))(t)
 		require.Equal(t, References(p), References(back))
 	})
 }
@@ -491,7 +464,9 @@ func FuzzReadLedger(f *testing.F) {
 		if err != nil {
 			return // the file gave a name another meaning
 		}
-		_, err = ReadLedger(append(file, more...))
-		require.NoError(t, err)
+		must(ReadLedger(append(file, more...)))(t)
 	})
 }
+
+// must returns a check that fails the test unless err is nil, and returns v: v := must(s.Get(ctx, id))(t).
+func must[T any](v T, err error) func(require.TestingT) T { return dbtest.Must(v, err) }

@@ -41,8 +41,7 @@ func TestEncryptedFiles(t *testing.T) {
 				return hits
 			}
 			opts := Options{Key: key, Embedder: &needleVectors{n: n}}
-			db, err := Open(path, opts)
-			require.NoError(t, err)
+			db := must(Open(path, opts))(t)
 			trace, shown := plant(t, db, n)
 			looked("open")
 			killed := filepath.Join(dir, "killed.ctx")

@@ -108,15 +108,14 @@ func TestEraseInParts(t *testing.T) {
 	path := dbtest.MemoryPath(t)
 	crash := filepath.Join(t.TempDir(), "agent.ctx")
 	commits := 0
-	db, err := openOver(path, Options{}, filestore.Options{Hook: func(step string) error {
+	db := must(openOver(path, Options{}, filestore.Options{Hook: func(step string) error {
 		if step == "erase commit" {
 			if commits++; commits == 1 {
 				return dbtest.Copy(path, crash)
 			}
 		}
 		return nil
-	}})
-	require.NoError(t, err)
+	}}))(t)
 	for i := 0; i < artefacts; i += 500 {
 		require.NoError(t, db.Scope("acme").Update(ctx, func(tx *Txn) error {
 			for j := range 500 {
