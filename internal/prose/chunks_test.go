@@ -1,7 +1,14 @@
 package prose
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
 	"math"
+	"math/rand/v2"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -87,4 +94,57 @@ func TestSplitIsLinear(t *testing.T) {
 		Chunks(text, 64, func(s string) int { seen += len(s); return len(s) })
 		require.LessOrEqual(t, seen, 12*len(text), name)
 	}
+}
+
+// TestPagesStay: pages must stay what they are, or every source that is split anew has new versions.
+func TestPagesStay(t *testing.T) {
+	counters := map[string]func(string) int{
+		"bytes": func(s string) int { return len(s) },
+		"words": func(s string) int { return len(strings.Fields(s)) },
+		"quart": func(s string) int { return (len(s) + 3) / 4 },
+		"above": func(s string) int { return len(s) + len(s)*len(s)/4096 }, // a whole counts for more than its parts
+	}
+	rnd := rand.New(rand.NewPCG(1, 2))
+	atoms := []string{"a", "word ", " ", "\n", "\n\n", "# Heading\n", "## ", "###### x\n", "😀", "漢字", strings.Repeat("x", 90), "\xff", "e\u0301", ". "}
+	pages, digest := 0, sha256.New()
+	for range 3000 {
+		var b strings.Builder
+		for range rnd.IntN(120) {
+			b.WriteString(atoms[rnd.IntN(len(atoms))])
+		}
+		for _, name := range slices.Sorted(maps.Keys(counters)) {
+			got := Chunks(b.String(), 1+rnd.IntN(60), counters[name])
+			fmt.Fprintf(digest, "%q\n", got)
+			pages += len(got)
+		}
+	}
+	require.Greater(t, pages, 50_000)
+	require.Equal(t, "fcb261a02d5efb66", hex.EncodeToString(digest.Sum(nil)[:8]))
+}
+
+// TestSplitTakesLittle: whatever a text is made of, to split it takes a small multiple of it and not a string for each of
+// its bytes.
+func TestSplitTakesLittle(t *testing.T) {
+	const size = 1 << 20
+	count := func(s string) int { return (utf8.RuneCountInString(s) + 3) / 4 }
+	allocated := func(f func()) uint64 {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		f()
+		runtime.ReadMemStats(&after)
+		return after.TotalAlloc - before.TotalAlloc
+	}
+	for _, unit := range []string{" ", "\n", "\n\n", "a", "# \n", "😀", "\xff", "a ", "\u0301", "\r\n", ". "} {
+		text := strings.Repeat(unit, size/len(unit))
+		var pages []Chunk
+		took := allocated(func() { pages = Chunks(text, 512, count) })
+		require.Less(t, took, uint64(size), "%q", unit)
+		var joined strings.Builder
+		for _, p := range pages {
+			joined.WriteString(p.Text)
+		}
+		require.True(t, joined.String() == text, "%q", unit)
+	}
+	text := strings.Repeat(" ", size)
+	require.GreaterOrEqual(t, allocated(func() { strings.Split(text, " ") }), uint64(16*size), "the negative control")
 }
