@@ -274,6 +274,43 @@ func beside(rng *rand.Rand, v []float32, cosine float64) []float32 {
 	return noise
 }
 
+func BenchmarkSearch(b *testing.B) {
+	for _, c := range []struct {
+		name string
+		n    int
+	}{{"pages=4k", 4_000}, {"pages=100k", 100_000}, {"pages=1M", 1_000_000}} {
+		b.Run(c.name, func(b *testing.B) {
+			s, f := filled(c.n)
+			q := NewQuestion(gauss(rand.New(rand.NewPCG(1, 1)), 384, nil, 1))
+			took := make([]float64, 0, b.N)
+			for b.Loop() {
+				begun := dbtest.CPUTime().Seconds()
+				f.Search([]*Set{s}, q, 100, Visible{})
+				took = append(took, 1000*(dbtest.CPUTime().Seconds()-begun))
+			}
+			slices.Sort(took)
+			b.ReportMetric(took[len(took)/2], "cpu-ms-p50")
+			b.ReportMetric(float64(s.Bytes())/float64(c.n), "B/page")
+		})
+	}
+}
+
+// filled is a set of many vectors, cheaply made.
+func filled(n int) (*Set, *Finder) {
+	rng := rand.New(rand.NewPCG(7, 8))
+	s, v := NewSet(384), make([]float32, 384)
+	for i := range n {
+		for j := 0; j < len(v); j += 4 {
+			x := rng.Uint64()
+			for k := range 4 {
+				v[j+k] = float32(int16(x >> (16 * k)))
+			}
+		}
+		s.Put(uint64(i+1), v)
+	}
+	return s, &Finder{}
+}
+
 // TestScan: what the scan lists is what a look at all says, from any distance on.
 func TestScan(t *testing.T) {
 	rng := rand.New(rand.NewPCG(17, 18))
@@ -373,6 +410,18 @@ func TestDot(t *testing.T) {
 		require.InDelta(t, float64(want)/math.Sqrt(float64(ours)*float64(theirs)), got, 1e-6)
 		require.InDelta(t, cosine(w, v), got, .02)
 	}
+}
+
+// BenchmarkPut is what a vector costs that is read from the file.
+func BenchmarkPut(b *testing.B) {
+	v := gauss(rand.New(rand.NewPCG(15, 16)), 384, nil, 1)
+	s := NewSet(384)
+	num, begun := uint64(0), dbtest.CPUTime().Seconds()
+	for b.Loop() {
+		num++
+		s.Put(1+num%10_000, v)
+	}
+	b.ReportMetric(1e9*(dbtest.CPUTime().Seconds()-begun)/float64(b.N), "cpu-ns/op")
 }
 
 // TestJoin: sets that were filled apart give what one set gives that was filled with all.
