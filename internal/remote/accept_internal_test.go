@@ -69,7 +69,10 @@ func TestListenerThatCannotBeWatchedAnyMore(t *testing.T) {
 		a := &acceptor{serve: func(c net.Conn) { served <- c }}
 		a.attend(l)
 		time.Sleep(10 * linger)
-		require.Equal(t, 2, l.waits)
+		l.mu.Lock()
+		waits := l.waits
+		l.mu.Unlock()
+		require.Equal(t, 2, waits)
 		near, far := net.Pipe()
 		defer near.Close()
 		l.conns <- far
