@@ -442,13 +442,10 @@ func TestAppendBatch(t *testing.T) {
 	other := []Turn{turns[0], turns[1]}
 	other[0].Text = "what of returns?"
 	for name, wrong := range map[string][]Turn{"another text": other, "one turn": turns[:1], "three turns": {turns[0], turns[1], {Role: "user", Text: "x", Batch: batch}}} {
-		_, err := chat.Append(ctx, wrong...)
-		require.ErrorIs(t, err, store.ErrInvalid, name)
+		require.ErrorIs(t, errOf(chat.Append(ctx, wrong...)), store.ErrInvalid, name)
 	}
-	_, err := db.Scope("acme/other").Session("chat").Append(ctx, turns...)
-	require.ErrorIs(t, err, store.ErrInvalid, "another scope")
-	_, err = chat.Append(ctx, turns[0], Turn{Role: "user", Text: "of no batch"})
-	require.ErrorIs(t, err, store.ErrInvalid, "two batches")
+	require.ErrorIs(t, errOf(db.Scope("acme/other").Session("chat").Append(ctx, turns...)), store.ErrInvalid, "another scope")
+	require.ErrorIs(t, errOf(chat.Append(ctx, turns[0], Turn{Role: "user", Text: "of no batch"})), store.ErrInvalid, "two batches")
 	require.Len(t, must(loop.Collect(chat.Turns(ctx, 0)))(t), 3)
 
 	require.NoError(t, db.Close())
@@ -476,15 +473,13 @@ func TestTruncate(t *testing.T) {
 		}
 		return out
 	}
-	_, err := chat.Truncate(ctx, 4, "block-chat-5")
-	require.ErrorIs(t, err, store.ErrConflict, "it is not the newest")
+	require.ErrorIs(t, errOf(chat.Truncate(ctx, 4, "block-chat-5")), store.ErrConflict, "it is not the newest")
 	require.Len(t, texts(), 6)
 	batch := WithID(must(db.newID())(t).String())
 	refs := must(chat.Truncate(ctx, 5, "block-chat-6", batch))(t)
 	require.Len(t, refs, 1)
 	require.Equal(t, refs, must(chat.Truncate(ctx, 5, "block-chat-6", batch))(t), "repeated under its batch")
-	_, err = chat.Truncate(ctx, 5, "block-chat-6")
-	require.ErrorIs(t, err, store.ErrConflict, "control: without the batch")
+	require.ErrorIs(t, errOf(chat.Truncate(ctx, 5, "block-chat-6")), store.ErrConflict, "control: without the batch")
 	require.Equal(t, []string{"turn 1", "turn 2", "turn 3", "turn 4", "turn 5"}, texts())
 	must(chat.Truncate(ctx, 2, ""))(t)
 	require.Equal(t, []string{"turn 1", "turn 2"}, texts())
@@ -492,8 +487,7 @@ func TestTruncate(t *testing.T) {
 	must(chat.Append(ctx, Turn{Role: "user", Text: "anew"}))(t)
 	require.Equal(t, []string{"turn 1", "turn 2", "anew"}, texts())
 	require.Equal(t, 3, len(must(chat.Inspect(ctx))(t).Turns))
-	_, err = chat.Truncate(ctx, -1, "")
-	require.ErrorIs(t, err, store.ErrInvalid)
+	require.ErrorIs(t, errOf(chat.Truncate(ctx, -1, "")), store.ErrInvalid)
 	old := must(db.Scope("acme/agent").Recall(ctx, Ref{Scope: "acme/agent", ID: "block-chat-6", Version: 1}))(t)
 	require.Equal(t, "turn 6", old.Text, "its version stays")
 

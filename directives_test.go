@@ -346,10 +346,8 @@ func TestDirectivesRefuseOddInput(t *testing.T) {
 	}{
 		{"use " + long, nil}, {"prohibit z" + long, store.ErrInvalid}, {"use a\xff", store.ErrInvalid}, {"hello \xff" + long + long, nil}, {"use c\x00d", nil},
 	} {
-		_, err := s.Directives().Preview(ctx, c.input)
-		require.ErrorIs(t, err, c.err)
-		_, err = s.Directives().Step(ctx, c.input)
-		require.ErrorIs(t, err, c.err)
+		require.ErrorIs(t, errOf(s.Directives().Preview(ctx, c.input)), c.err)
+		require.ErrorIs(t, errOf(s.Directives().Step(ctx, c.input)), c.err)
 	}
 	done, cancel := context.WithCancel(ctx)
 	cancel()

@@ -535,12 +535,10 @@ func TestLongTurnsEnterInPart(t *testing.T) {
 		require.Contains(t, strings.Join(why.Steps, "\n"), fmt.Sprintf("an extract of it, bytes %d–", shown.Ranges[0][0]))
 	}
 	for _, bad := range []string{a.Trace + "#0", a.Trace + "#999", a.Trace + "#x", a.Trace, strings.ToLower(a.Trace[:25]) + "!#1"} {
-		_, err := s.Get(ctx, bad)
-		require.ErrorIs(t, err, store.ErrNotFound, bad)
+		require.ErrorIs(t, errOf(s.Get(ctx, bad)), store.ErrNotFound, bad)
 	}
 	for _, other := range []string{"acme/team", "other"} {
-		_, err := db.Scope(other).Recall(ctx, Ref{ID: a.Trace, Page: 1})
-		require.ErrorIs(t, err, store.ErrNotFound, "%s did not record the assembly", other)
+		require.ErrorIs(t, errOf(db.Scope(other).Recall(ctx, Ref{ID: a.Trace, Page: 1})), store.ErrNotFound, "%s did not record the assembly", other)
 	}
 	_, _, asked := fill(Options{Summarizer: mute{}}, "The parcel rule for glass.")
 	_, _, alike := fill(Options{}, "Glass.")

@@ -305,13 +305,12 @@ func TestPageSource(t *testing.T) {
 		require.Equal(t, uint32(2), get(t, agent, id).Version)
 	}
 	require.NoError(t, org.Delete(ctx, "base"))
-	_, err := agent.Get(ctx, "copy")
-	require.ErrorIs(t, err, store.ErrDirty)
+	require.ErrorIs(t, errOf(agent.Get(ctx, "copy")), store.ErrDirty)
 
 	put(t, org, Artefact{ID: "base", Text: "limit 600", TTL: time.Hour})
 	require.Equal(t, "limit 600", get(t, agent, "copy").Text)
 	clk.add(time.Hour)
-	_, err = agent.Get(ctx, "copy")
+	_, err := agent.Get(ctx, "copy")
 	require.ErrorIs(t, err, store.ErrDirty, "what expired is not served under another name")
 	require.ErrorIs(t, err, store.ErrExpired)
 

@@ -103,8 +103,7 @@ func TestSpeculativePut(t *testing.T) {
 		defer tx.Rollback()
 		return tx.Put(t.Context(), ctxpage.Artefact{ID: "x", Source: inner.URL + "/admin"})
 	}
-	err := put(Options{})
-	require.ErrorIs(t, err, errAddress)
+	require.ErrorIs(t, put(Options{}), errAddress)
 	require.Zero(t, inner.asked.Load())
 	require.NoError(t, put(Options{PrivateHosts: []string{"127.0.0.1"}}), "the negative control")
 	require.NotZero(t, inner.asked.Load())

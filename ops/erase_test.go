@@ -59,8 +59,7 @@ func TestReceipt(t *testing.T) {
 	}}, nil))(t)
 	head := must(st.Head(ctx))(t)
 
-	_, err := ops.NewReceipt(ctx, st.Audit(), rep.Erase, before)
-	require.Error(t, err, "a head from before does not have the leaf")
+	require.Error(t, errOf(ops.NewReceipt(ctx, st.Audit(), rep.Erase, before)), "a head from before does not have the leaf")
 	r := must(ops.NewReceipt(ctx, st.Audit(), rep.Erase, head))(t)
 	text := must(json.Marshal(r))(t)
 	require.NotContains(t, string(text), "ann", "it names nothing")

@@ -80,8 +80,7 @@ func TestAge(t *testing.T) {
 		require.Equal(t, got, again)
 	}
 	for _, bad := range []string{"0s", "-3d", "0d", "d", "soon", "99999999999d", "200000w", "1.5d"} {
-		_, err := ops.ParseAge(bad)
-		require.ErrorIs(t, err, store.ErrInvalid, bad)
+		require.ErrorIs(t, errOf(ops.ParseAge(bad)), store.ErrInvalid, bad)
 	}
 	var p ops.Policy
 	require.NoError(t, json.Unmarshal([]byte(`{"kinds":{"fact":"30d"},"held":"forever"}`), &p))
@@ -163,13 +162,12 @@ func TestRun(t *testing.T) {
 	require.True(t, w.there("acme/a", "fact") && w.there("other", "scratch") && w.there("acme/b", "young") && w.there("acme/b", "t0"))
 	h := must(w.db.Review().Show(t.Context(), waits))(t)
 	require.Equal(t, "rejected", h.Decided)
-	_, err := w.db.Review().Show(t.Context(), decided)
-	require.ErrorIs(t, err, store.ErrGone)
+	require.ErrorIs(t, errOf(w.db.Review().Show(t.Context(), decided)), store.ErrGone)
 	st := must(w.db.Scope("acme/a").Directives().State(t.Context()))(t)
 	require.NotEmpty(t, st.Effective, "what holds stays")
 	turns := must(loop.Collect(w.db.Scope("acme/a").Session("talk").Turns(t.Context(), 0, ctxpage.AtMost(10, "", nil))))(t)
 	require.Empty(t, turns)
-	_, err = w.db.Scope("acme/a").Session("talk").Append(t.Context(), ctxpage.Turn{ID: "t9", Role: "user", Text: "a new one"})
+	_, err := w.db.Scope("acme/a").Session("talk").Append(t.Context(), ctxpage.Turn{ID: "t9", Role: "user", Text: "a new one"})
 	require.NoError(t, err, "the session can begin anew")
 
 	told := 0
@@ -213,8 +211,7 @@ func TestRemoveSession(t *testing.T) {
 	require.False(t, w.there("acme", "talk0"))
 	turns := must(loop.Collect(w.db.Scope("acme").Session("talks").Turns(t.Context(), 0, ctxpage.AtMost(10, "", nil))))(t)
 	require.Len(t, turns, 4)
-	_, err := k.RemoveSession(t.Context(), "acme", "talk", "ann", false)
-	require.ErrorIs(t, err, store.ErrNotFound)
+	require.ErrorIs(t, errOf(k.RemoveSession(t.Context(), "acme", "talk", "ann", false)), store.ErrNotFound)
 }
 
 // TestPurgeReviews: decided ones go, those that wait only where they are asked for.
@@ -225,8 +222,7 @@ func TestPurgeReviews(t *testing.T) {
 	for _, id := range []string{decided, elsewhere} {
 		must(w.db.Review().Reject(t.Context(), id, "ann", "no"))(t)
 	}
-	_, err := k.PurgeReviews(t.Context(), ops.Purge{})
-	require.ErrorIs(t, err, store.ErrInvalid, "nobody asked")
+	require.ErrorIs(t, errOf(k.PurgeReviews(t.Context(), ops.Purge{})), store.ErrInvalid, "nobody asked")
 	rep := must(k.PurgeReviews(t.Context(), ops.Purge{By: "ann", Older: day}))(t)
 	require.Empty(t, rep.Items, "they are young")
 	for _, dry := range []bool{true, false} {
@@ -237,8 +233,7 @@ func TestPurgeReviews(t *testing.T) {
 	must(w.db.Review().Show(t.Context(), elsewhere))(t)
 	rep = must(k.PurgeReviews(t.Context(), ops.Purge{By: "ann", Waiting: true}))(t)
 	require.Len(t, rep.Items, 2)
-	_, err = w.db.Review().Show(t.Context(), waits)
-	require.ErrorIs(t, err, store.ErrGone)
+	require.ErrorIs(t, errOf(w.db.Review().Show(t.Context(), waits)), store.ErrGone)
 }
 
 // TestRunModel: over random puts, deletes and times a run takes what a model says, and never anything else.
@@ -316,14 +311,12 @@ func TestMaintain(t *testing.T) {
 	require.NoError(t, db.Close())
 	now = now.Add(48 * time.Hour)
 	db = open(0)
-	_, err := db.Scope("acme").Get(t.Context(), "a")
-	require.NoError(t, err, "off by default")
+	require.NoError(t, errOf(db.Scope("acme").Get(t.Context(), "a")), "off by default")
 	require.NoError(t, db.Close())
 	db = open(time.Hour)
 	require.Eventually(t, func() bool { _, err := db.Scope("acme").Get(t.Context(), "a"); return err != nil }, time.Minute, 5*time.Millisecond)
 	require.NoError(t, db.Close())
-	_, err = ctxpage.Open(path, ctxpage.Options{Maintain: -1})
-	require.ErrorIs(t, err, store.ErrInvalid)
+	require.ErrorIs(t, errOf(ctxpage.Open(path, ctxpage.Options{Maintain: -1})), store.ErrInvalid)
 }
 
 // TestPrune: bodies of old leaves go by the rule of their scope, the others stay, and what is served does not change; a head
@@ -342,14 +335,13 @@ func TestPrune(t *testing.T) {
 	young := must(w.db.Scope("acme/a").Assemble(ctx, ctxpage.Query{Text: "kettle", Budget: 2000}))(t)
 	head := must(w.db.Head(ctx))(t)
 	dry := w.run(ops.RunOptions{DryRun: true})
-	_, err := w.db.Replay(ctx, old.Manifest.Trace)
-	require.NoError(t, err, "a dry run changes nothing")
+	require.NoError(t, errOf(w.db.Replay(ctx, old.Manifest.Trace)), "a dry run changes nothing")
 	rep := w.run(ops.RunOptions{By: "ann"})
 	require.Equal(t, dry.Items, rep.Items)
 	require.Len(t, rep.Items, 2, "and the leaf of the policy itself")
 	require.Equal(t, "body", rep.Items[1].What)
 	require.Equal(t, 2, rep.Items[1].Count, "the put and the context")
-	_, err = w.db.Replay(ctx, old.Manifest.Trace)
+	_, err := w.db.Replay(ctx, old.Manifest.Trace)
 	require.ErrorIs(t, err, manifest.ErrPruned)
 	require.ErrorIs(t, err, store.ErrGone)
 	require.ErrorContains(t, err, "pruned at 2026-04-10T09:00:00Z by ann")
@@ -377,3 +369,6 @@ func TestPruneKeepsPromotions(t *testing.T) {
 
 // must returns a check that fails the test unless err is nil, and returns v: v := must(s.Get(ctx, id))(t).
 func must[T any](v T, err error) func(require.TestingT) T { return dbtest.Must(v, err) }
+
+// errOf returns the error of a call.
+func errOf[T any](_ T, err error) error { return err }

@@ -128,22 +128,18 @@ func TestRefusals(t *testing.T) {
 	opts.MaxRecord = 100
 	l, _, _ := mustOpen(t, opts)
 	put(t, l, wal.KindCommit, make([]byte, 100))
-	_, err := l.Enqueue(wal.KindCommit, false, make([]byte, 50), make([]byte, 51))
-	require.ErrorContains(t, err, "the limit is 100")
-	_, err = l.Enqueue('X', false, nil)
-	require.ErrorContains(t, err, "expected kind C, A or M")
+	require.ErrorContains(t, errOf(l.Enqueue(wal.KindCommit, false, make([]byte, 50), make([]byte, 51))), "the limit is 100")
+	require.ErrorContains(t, errOf(l.Enqueue('X', false, nil)), "expected kind C, A or M")
 	require.ErrorContains(t, l.Sync(ctx, 2, nil), "never enqueued")
 	require.NoError(t, l.Close(wal.KindMark, nil))
-	_, err = l.Enqueue(wal.KindCommit, false, nil)
-	require.ErrorIs(t, err, wal.ErrClosed)
+	require.ErrorIs(t, errOf(l.Enqueue(wal.KindCommit, false, nil)), wal.ErrClosed)
 	require.NoError(t, l.Sync(ctx, 1, nil), "it is durable")
 	require.ErrorIs(t, l.Write(), wal.ErrClosed)
 	require.ErrorIs(t, l.Rotate(), wal.ErrClosed)
-	_, err = l.DropBefore(9)
-	require.ErrorIs(t, err, wal.ErrClosed)
+	require.ErrorIs(t, errOf(l.DropBefore(9)), wal.ErrClosed)
 	require.ErrorIs(t, l.Close(wal.KindMark, nil), wal.ErrClosed)
 
-	_, _, err = wal.Open(ctx, dir, wal.Options{MaxRecord: 2 << 30}, nil)
+	_, _, err := wal.Open(ctx, dir, wal.Options{MaxRecord: 2 << 30}, nil)
 	require.ErrorContains(t, err, "MaxRecord")
 }
 
@@ -170,8 +166,7 @@ func TestReadOnlyChangesNothing(t *testing.T) {
 	require.Len(t, recs, 2)
 	require.False(t, rec.Clean)
 	require.EqualValues(t, 2, l.Last())
-	_, err := l.Enqueue(wal.KindCommit, false, nil)
-	require.ErrorContains(t, err, "open read-only")
+	require.ErrorContains(t, errOf(l.Enqueue(wal.KindCommit, false, nil)), "open read-only")
 	require.ErrorContains(t, l.Rotate(), "open read-only")
 	require.NoError(t, l.Close(wal.KindMark, nil))
 	require.Empty(t, fsys.Trace())
@@ -223,8 +218,7 @@ func TestReplayErrorIsReturnedAndNothingChanges(t *testing.T) {
 	boom := errors.New("boom")
 	_, _, err := wal.Open(ctx, dir, options(fsys), func(wal.Record) error { return boom })
 	require.ErrorIs(t, err, boom)
-	_, err = wal.Scan(ctx, dir, fsys, func(wal.Record) error { return boom })
-	require.ErrorIs(t, err, boom)
+	require.ErrorIs(t, errOf(wal.Scan(ctx, dir, fsys, func(wal.Record) error { return boom })), boom)
 	require.Empty(t, fsys.Trace())
 }
 
@@ -500,9 +494,8 @@ func TestContextEndsReading(t *testing.T) {
 	commit(t, l, 10)
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
-	_, err := wal.Scan(ended, dir, fsys, func(wal.Record) error { return nil })
-	require.ErrorIs(t, err, context.Canceled)
-	_, _, err = wal.Open(ended, dir, options(fsys), func(wal.Record) error { return nil })
+	require.ErrorIs(t, errOf(wal.Scan(ended, dir, fsys, func(wal.Record) error { return nil })), context.Canceled)
+	_, _, err := wal.Open(ended, dir, options(fsys), func(wal.Record) error { return nil })
 	require.ErrorIs(t, err, context.Canceled)
 }
 

@@ -103,3 +103,6 @@ func sampleRoot(t testing.TB, n uint64) manifest.Hash {
 
 // must returns a check that fails the test unless err is nil, and returns v: v := must(s.Get(ctx, id))(t).
 func must[T any](v T, err error) func(require.TestingT) T { return dbtest.Must(v, err) }
+
+// errOf returns the error of a call.
+func errOf[T any](_ T, err error) error { return err }

@@ -258,8 +258,7 @@ func TestEncodeRefuses(t *testing.T) {
 		"too many pages":        many, "too many writes": {Type: manifest.TypeCommit, Writes: make([]manifest.Write, MaxPages+1)}, "too many reasons": reasons,
 		"too large": {Type: manifest.TypeCommit, Note: strings.Repeat("x", MaxBody)},
 	} {
-		_, err := Encode(r)
-		require.ErrorContains(t, err, "manifest: ", name)
+		require.ErrorContains(t, errOf(Encode(r)), "manifest: ", name)
 	}
 }
 
@@ -299,8 +298,7 @@ func TestDecodeAcceptsGrowth(t *testing.T) {
 		"half a score": leafOf(1, "\x01", 10, "\x06\x01\x01\x00\x00\x00\x09"), "not a number": leafOf(1, "\x06", 44, "\x7f\xf8\x00\x00\x00\x00\x00\x01"),
 		"digests of no length": leafOf(1, "\x06", tagRows, "\x00\x00\x00\x00\x00\x00\x00\x01"), "covered leaves that overflow": leafOf(1, "\x16", 56, "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x01"),
 	} {
-		_, err := Decode(7, b)
-		require.ErrorAs(t, err, &damaged, name)
+		require.ErrorAs(t, errOf(Decode(7, b)), &damaged, name)
 		require.Equal(t, codec.UnitLeaf, damaged.Unit)
 		require.EqualValues(t, 7, damaged.Num)
 	}

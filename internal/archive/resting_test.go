@@ -105,15 +105,12 @@ func TestRest(t *testing.T) {
 	b := must(os.ReadFile(name))(t)
 	require.NoError(t, os.Rename(name, name+".away"))
 	require.NoError(t, os.WriteFile(name, b, 0o600))
-	_, err = l.Leaf(3)
-	require.ErrorIs(t, err, errReplaced)
+	require.ErrorIs(t, errOf(l.Leaf(3)), errReplaced)
 	require.NoError(t, os.Rename(name+".away", name))
-	_, err = l.Leaf(3)
-	require.NoError(t, err, "the control")
+	require.NoError(t, errOf(l.Leaf(3)), "the control")
 	rest()
 	require.NoError(t, l.Close())
-	_, err = l.Leaf(3)
-	require.ErrorIs(t, err, ErrClosed)
+	require.ErrorIs(t, errOf(l.Leaf(3)), ErrClosed)
 	require.Zero(t, fsys.add(0))
 }
 
@@ -138,8 +135,7 @@ func TestRestAndPrune(t *testing.T) {
 		require.Equal(t, "acme:page-5@1", old.Writes[0].Ref)
 		l.Rest(func() {})
 	}
-	_, err = l.Body(5)
-	require.ErrorIs(t, err, manifest.ErrPruned)
+	require.ErrorIs(t, errOf(l.Body(5)), manifest.ErrPruned)
 	require.NoError(t, l.Close())
 	require.NoError(t, before.arch.close()) // its files have no name any more, or cannot lose it before they are closed
 }

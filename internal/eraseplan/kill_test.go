@@ -279,8 +279,7 @@ func (g *garden) killedAt(t *testing.T, base string, heads []manifest.Head, step
 				require.ErrorContains(t, err, "it never came to", step)
 			}
 		}
-		_, err = g.clean(path, heads)
-		require.NoError(t, err, step)
+		require.NoError(t, errOf(g.clean(path, heads)), step)
 		require.NoError(t, os.RemoveAll(filepath.Dir(path)))
 	}
 	t.Logf("needles left by a kill: %v", left)
@@ -311,8 +310,7 @@ func (g *garden) killedAnyTime(t *testing.T, base string, heads []manifest.Head,
 			require.ErrorIs(t, err, store.ErrNotFound)
 		}
 		require.NoError(t, db.Close())
-		_, err = g.clean(path, heads)
-		require.NoError(t, err, "killed after %v, at %v", after, steps)
+		require.NoError(t, errOf(g.clean(path, heads)), "killed after %v, at %v", after, steps)
 		require.NoError(t, os.RemoveAll(filepath.Dir(path)))
 	}
 }

@@ -143,8 +143,7 @@ func TestKilledSealedErase(t *testing.T) {
 		is := must(opened(backup, path+".keys"))(t)
 		require.Empty(t, is, step)
 		g.bobsIn(t, backup, path+".keys")
-		_, err = os.Stat(path + ".keys.tmp")
-		require.ErrorIs(t, err, os.ErrNotExist, step)
+		require.ErrorIs(t, errOf(os.Stat(path+".keys.tmp")), os.ErrNotExist, step)
 		require.NoError(t, os.RemoveAll(filepath.Dir(path)))
 	}
 	t.Logf("needles of state rows that the keyring opens after a kill: %v", left)
@@ -213,8 +212,7 @@ func TestKilledCompaction(t *testing.T) {
 			require.Equal(t, st.Size(), now.Size(), step)
 		}
 		db := must(openFiles(path, nil, nil, nil))(t)
-		_, err = os.Stat(path + ".compact")
-		require.ErrorIs(t, err, os.ErrNotExist, step)
+		require.ErrorIs(t, errOf(os.Stat(path+".compact")), os.ErrNotExist, step)
 		for _, id := range g.ids {
 			v, err := db.Scope(g.scope).Get(ctx, id)
 			if !errors.Is(err, store.ErrNotFound) { // a draft, or one that was deleted

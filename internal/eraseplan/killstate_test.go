@@ -142,8 +142,7 @@ func (w *talks) after(t *testing.T, path, backup, step string) {
 	require.NoError(t, err, step)
 	w.whole(t, db, step)
 	later := filepath.Join(filepath.Dir(path), "later.ctx")
-	_, err = db.Admin().Backup(ctx, later, nil)
-	require.NoError(t, err, step)
+	require.NoError(t, errOf(db.Admin().Backup(ctx, later, nil)), step)
 	require.NoError(t, db.Close())
 	for _, file := range []string{path, backup, later} {
 		require.Equal(t, w.stay, opens(t, file, path+".keys"), "%s: %s", step, file)
@@ -151,8 +150,7 @@ func (w *talks) after(t *testing.T, path, backup, step string) {
 	to := filepath.Join(filepath.Dir(path), "again.ctx")
 	ring := must(os.ReadFile(path + ".keys"))(t)
 	require.NoError(t, os.WriteFile(later+".keys", ring, 0o600))
-	_, err = filestore.Restore(ctx, later, to, filestore.RestoreOptions{Key: keyOf(turns)})
-	require.NoError(t, err, step)
+	require.NoError(t, errOf(filestore.Restore(ctx, later, to, filestore.RestoreOptions{Key: keyOf(turns)})), step)
 	if db, err = openFiles(to, nil, keyOf(turns), nil); err == nil {
 		w.whole(t, db, step)
 		err = db.Close()

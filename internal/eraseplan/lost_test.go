@@ -65,8 +65,7 @@ func TestLostAreErasedAgain(t *testing.T) {
 	require.Len(t, again, 1)
 	require.Equal(t, r.Done.Asked, again[0].Done.Asked)
 	require.Equal(t, []string{"bob"}, ids(db))
-	_, err := db.Scope("acme").Recall(ctx, store.Ref{Scope: "acme", ID: "ann", Version: 1})
-	require.ErrorContains(t, err, "by desk")
+	require.ErrorContains(t, errOf(db.Scope("acme").Recall(ctx, store.Ref{Scope: "acme", ID: "ann", Version: 1})), "by desk")
 
 	db, _ = restored(empty)
 	put(db.Scope("acme"), "mine", "", "lamp")

@@ -29,8 +29,7 @@ func TestNoWordsAreLost(t *testing.T) {
 			require.Equal(t, []any{1, "type"}, []any{at.Line, at.Field})
 			require.ErrorContains(t, err, "dbctl import reads transcripts")
 		}
-		_, err := foreign.ParseMessage([]byte(strings.Trim(strings.SplitN(file, "\n", 2)[0], "[]")), 7)
-		require.ErrorContains(t, err, "line 7, field type", name)
+		require.ErrorContains(t, errOf(foreign.ParseMessage([]byte(strings.Trim(strings.SplitN(file, "\n", 2)[0], "[]")), 7)), "line 7, field type", name)
 	}
 	_, err := read(t, foreign.OpenAIChat, `{"messages":[{"role":"user","text":"Fix it"},{"role":"model","parts":[{"text":"done"}]}]}`)
 	require.ErrorContains(t, err, "words under text")
@@ -90,8 +89,7 @@ func TestLargeBlocks(t *testing.T) {
 	}
 	got := must(read(t, foreign.OpenAIChat, message(600_000)))(t)
 	require.Equal(t, message(600_000)[strings.Index(message(600_000), `{"type":"image_url"`):len(message(600_000))-2], got[0].Parts[1].Detail)
-	_, err := read(t, foreign.OpenAIChat, message(13<<20))
-	require.ErrorContains(t, err, "expected at most 16777216")
+	require.ErrorContains(t, errOf(read(t, foreign.OpenAIChat, message(13<<20))), "expected at most 16777216")
 }
 
 // TestSessionsOfImports: imported conversations are listed and named in the report, and are not mixed into a session that has turns
@@ -123,8 +121,7 @@ func TestSessionsOfImports(t *testing.T) {
 func TestTrust(t *testing.T) {
 	ctx, s := t.Context(), scopeOf(t)
 	opts := foreign.Options{Trust: store.Validated}
-	_, err := foreign.Import(ctx, s, strings.NewReader(samples[foreign.ClaudeCode]), opts)
-	require.ErrorContains(t, err, "who vouches")
+	require.ErrorContains(t, errOf(foreign.Import(ctx, s, strings.NewReader(samples[foreign.ClaudeCode]), opts)), "who vouches")
 	must(foreign.Import(ctx, s, strings.NewReader(samples[foreign.Mem0]), foreign.Options{}))(t)
 	opts.By, opts.Why = "ann", "my own notes"
 	rep := must(foreign.Import(ctx, s, strings.NewReader(samples[foreign.Mem0]), opts))(t)
@@ -139,8 +136,7 @@ func TestTrust(t *testing.T) {
 	rep = must(foreign.Import(ctx, s, strings.NewReader(strings.ReplaceAll(samples[foreign.Mem0], "likes", "loves")), opts))(t)
 	require.Equal(t, []int{2, 0}, []int{rep.Changed, rep.Kept}, "the file may change what it was trusted with")
 	opts.Trust = store.HumanVerified
-	_, err = foreign.Import(ctx, s, strings.NewReader(samples[foreign.Mem0]), opts)
-	require.ErrorIs(t, err, store.ErrInvalid)
+	require.ErrorIs(t, errOf(foreign.Import(ctx, s, strings.NewReader(samples[foreign.Mem0]), opts)), store.ErrInvalid)
 }
 
 // TestRelationsAndGraphs: mem0's relations, and the answer of read_graph, are facts.
@@ -154,8 +150,7 @@ func TestRelationsAndGraphs(t *testing.T) {
 	require.Equal(t, foreign.MCPMemory, f)
 	got = must(read(t, f, graph))(t)
 	require.Len(t, got, 2)
-	_, err = read(t, f, `{"entities":[],"entities":[]}`)
-	require.ErrorContains(t, err, "twice")
+	require.ErrorContains(t, errOf(read(t, f, `{"entities":[],"entities":[]}`)), "twice")
 }
 
 // TestClaudeArchiveWords: attachments beside an image, the program's text for blocks that it does not show, and spoken words are
@@ -220,8 +215,7 @@ func TestChatLog(t *testing.T) {
 	empty, _ := all(t, f, head)
 	require.Empty(t, empty)
 	for _, bad := range []string{`{"kind":2,"k":"requests","v":[]}`, `{"kind":9,"k":[],"v":1}`, `{"kind":0,"v":7}`} {
-		_, err := read(t, f, head+"\n"+bad)
-		require.ErrorContains(t, err, "line 2", bad)
+		require.ErrorContains(t, errOf(read(t, f, head+"\n"+bad)), "line 2", bad)
 	}
 }
 
@@ -250,8 +244,7 @@ func TestUndated(t *testing.T) {
 		}
 		require.Equal(t, 1, left.Undated, f)
 	}
-	_, err := read(t, foreign.Mem0, `{"results":[{"id":"m1","memory":"likes tea","expiration_date":"soon"}]}`)
-	require.ErrorContains(t, err, "expiration_date")
+	require.ErrorContains(t, errOf(read(t, foreign.Mem0, `{"results":[{"id":"m1","memory":"likes tea","expiration_date":"soon"}]}`)), "expiration_date")
 }
 
 // TestOpenMemory: an export of OpenMemory is read as mem0's memories, with their times, and is not taken for another format.

@@ -45,8 +45,7 @@ func TestFollower(t *testing.T) {
 	counts(cut[:30], 1, 0, 0)
 	counts(cut[30:], 2, 1, 0)
 	counts(user(4)+block(2, "three"), 3, 2, 0)
-	_, err := next(`{"type":"user","uuid":7]` + "\n")
-	require.ErrorContains(t, err, "line 8")
+	require.ErrorContains(t, errOf(next(`{"type":"user","uuid":7]`+"\n")), "line 8")
 	content = strings.TrimSuffix(content, `{"type":"user","uuid":7]`+"\n")
 	counts(block(2, "four"), 1, 0, 1)
 

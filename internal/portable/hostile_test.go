@@ -95,8 +95,7 @@ func TestResumeExport(t *testing.T) {
 		must(from.Admin().Export(t.Context(), rest, portable.ExportOptions{Resume: at}))(t)
 		require.Equal(t, string(whole), rest.String(), cut)
 	}
-	_, err := portable.ReadPosition(bytes.NewReader(whole))
-	require.ErrorIs(t, err, store.ErrInvalid, "it is complete")
+	require.ErrorIs(t, errOf(portable.ReadPosition(bytes.NewReader(whole))), store.ErrInvalid, "it is complete")
 }
 
 // failing ends reading, as a killed process does.
@@ -191,8 +190,7 @@ func TestImportAfterErase(t *testing.T) {
 	bring(t, fresh, export(t, db, portable.ExportOptions{}))
 	v := must(fresh.Scope("acme/ann").Get(ctx, "secret"))(t)
 	require.Equal(t, "gnu", v.Text)
-	_, err := fresh.Scope("acme/ann").Recall(ctx, ctxpage.Ref{Scope: "acme/ann", ID: "secret", Version: 1})
-	require.ErrorIs(t, err, store.ErrErased)
+	require.ErrorIs(t, errOf(fresh.Scope("acme/ann").Recall(ctx, ctxpage.Ref{Scope: "acme/ann", ID: "secret", Version: 1})), store.ErrErased)
 	sound(t, fresh)
 }
 
@@ -220,13 +218,10 @@ func TestExportOfAPerson(t *testing.T) {
 		require.NotContains(t, out, "bob")
 	}
 	require.Contains(t, md.String(), "````\nann likes tea ``` # no *head*\n````")
-	_, err := db.Admin().Export(ctx, io.Discard, portable.ExportOptions{Subject: "nobody"})
-	require.ErrorIs(t, err, store.ErrNotFound)
-	_, err = db.Admin().Export(ctx, io.Discard, portable.ExportOptions{Subject: "ann", Scope: "elsewhere"})
-	require.ErrorIs(t, err, store.ErrNotFound)
+	require.ErrorIs(t, errOf(db.Admin().Export(ctx, io.Discard, portable.ExportOptions{Subject: "nobody"})), store.ErrNotFound)
+	require.ErrorIs(t, errOf(db.Admin().Export(ctx, io.Discard, portable.ExportOptions{Subject: "ann", Scope: "elsewhere"})), store.ErrNotFound)
 	full := &fullDisk{100}
-	_, err = db.Admin().Export(ctx, full, portable.ExportOptions{})
-	require.ErrorIs(t, err, errFull)
+	require.ErrorIs(t, errOf(db.Admin().Export(ctx, full, portable.ExportOptions{})), errFull)
 }
 
 var errFull = errors.New("full")

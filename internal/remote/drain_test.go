@@ -58,8 +58,7 @@ func TestWaitingCallOutlivesItsServer(t *testing.T) {
 
 	begun := len(st.asked)
 	require.NoError(t, st.Close())
-	_, err := c.Changes(ctx, 0, 0)
-	require.ErrorIs(t, err, store.ErrClosed)
+	require.ErrorIs(t, errOf(c.Changes(ctx, 0, 0)), store.ErrClosed)
 	require.Equal(t, begun+1, len(st.asked))
 }
 
@@ -195,8 +194,7 @@ func TestClockOfAClient(t *testing.T) {
 	serve(t, newMemory(t), path, remote.ServerOptions{})
 	b := fact(t, "a", "words")
 	b.Now = time.Date(9999, 12, 31, 23, 0, 0, 0, time.UTC).In(time.FixedZone("east", 14*3600))
-	_, err := dial(t, path, remote.ClientOptions{}).Commit(ctx, b)
-	require.ErrorIs(t, err, store.ErrInvalid)
+	require.ErrorIs(t, errOf(dial(t, path, remote.ClientOptions{}).Commit(ctx, b)), store.ErrInvalid)
 }
 
 // Owners that end one after the other in the middle of a call are no reason to give it up: the time for which it is tried again is

@@ -83,15 +83,13 @@ func TestLoopback(t *testing.T) {
 	}()
 	other := filepath.Join(t.TempDir(), "other.sock")
 	require.NoError(t, os.WriteFile(other, []byte(`{"loopback":"`+fake.Addr().String()+`","secret":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="}`), 0o600))
-	_, err = connectLoopback(t.Context(), other)
-	require.ErrorIs(t, err, errUnproven)
+	require.ErrorIs(t, errOf(connectLoopback(t.Context(), other)), errUnproven)
 	require.Equal(t, challengeBytes, <-seen)
 
 	// Another file is left alone; a stale one is replaced; closing removes one's own.
 	notes := filepath.Join(t.TempDir(), "notes")
 	require.NoError(t, os.WriteFile(notes, []byte("buy milk"), 0o600))
-	_, err = listenLoopback(notes, nil)
-	require.ErrorIs(t, err, store.ErrInvalid)
+	require.ErrorIs(t, errOf(listenLoopback(notes, nil)), store.ErrInvalid)
 	second := echo(t, path)
 	require.NoError(t, l.Close())
 	require.FileExists(t, path, "it is the second server's")
@@ -99,8 +97,7 @@ func TestLoopback(t *testing.T) {
 	require.NoFileExists(t, path)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = connectLoopback(ctx, path)
-	require.ErrorIs(t, err, os.ErrNotExist)
+	require.ErrorIs(t, errOf(connectLoopback(ctx, path)), os.ErrNotExist)
 }
 
 // A caller that sends no more still gets the answer: what became of a write that it gave up is known.
@@ -113,8 +110,7 @@ func TestLoopbackHalfClosed(t *testing.T) {
 	require.NoError(t, c.(interface{ CloseWrite() error }).CloseWrite())
 	got := must(io.ReadAll(c))(t)
 	require.Equal(t, "hello", string(got), "the other end saw the end, and answered")
-	_, err := c.Write([]byte("more"))
-	require.Error(t, err, "the control")
+	require.Error(t, errOf(c.Write([]byte("more"))), "the control")
 }
 
 // A server that ends before it has proved itself is noticed as at a socket: the connection is made, and cannot be used. So the caller knows

@@ -63,8 +63,7 @@ func putTitle(t testing.TB, st store.Store, id string) store.Outcome {
 
 func has(t testing.TB, st store.Store, id string) {
 	t.Helper()
-	_, err := st.Resolve(ctx, store.Scopes{"acme"}, store.Ref{ID: id})
-	require.NoError(t, err, id)
+	require.NoError(t, errOf(st.Resolve(ctx, store.Scopes{"acme"}, store.Ref{ID: id})), id)
 }
 
 // The second opener asks the first; when that closes it owns the files; and so on, while each sees what all wrote.
@@ -97,10 +96,8 @@ func TestOwnershipGoesOn(t *testing.T) {
 			require.Len(t, hosts, 1)
 		}
 	}
-	_, err := os.Stat(path + ".sock")
-	require.ErrorIs(t, err, os.ErrNotExist)
-	_, err = os.Stat(path + ".lock")
-	require.NoError(t, err, "the lock file stays")
+	require.ErrorIs(t, errOf(os.Stat(path+".sock")), os.ErrNotExist)
+	require.NoError(t, errOf(os.Stat(path+".lock")), "the lock file stays")
 }
 
 // The files of an owner are removed, and another process makes a database at the path. When the first
@@ -250,13 +247,11 @@ func TestExclusive(t *testing.T) {
 		require.Equal(t, os.Getpid(), locked.PID)
 		require.Empty(t, locked.Socket)
 	}
-	_, err := os.Stat(path + ".sock")
-	require.ErrorIs(t, err, os.ErrNotExist)
+	require.ErrorIs(t, errOf(os.Stat(path+".sock")), os.ErrNotExist)
 	require.NoError(t, st.Close())
 
 	shared := open(t, path, Options{})
-	_, err = Open(Options{Exclusive: true, Files: filestore.Options{Path: path}})
-	require.ErrorIs(t, err, store.ErrLocked)
+	require.ErrorIs(t, errOf(Open(Options{Exclusive: true, Files: filestore.Options{Path: path}})), store.ErrLocked)
 	require.NoError(t, shared.Close())
 }
 
@@ -267,8 +262,7 @@ func TestOpenBesideOpening(t *testing.T) {
 	path := dbtest.MemoryPath(t)
 	made := must(Open(Options{Exclusive: true, Files: filestore.Options{Path: path}}))(t)
 	var locked *store.LockedError
-	_, err := Open(Options{Files: filestore.Options{Path: path}})
-	require.ErrorAs(t, err, &locked)
+	require.ErrorAs(t, errOf(Open(Options{Files: filestore.Options{Path: path}})), &locked)
 	require.False(t, locked.Opening)
 	require.NoError(t, made.Close())
 
@@ -280,8 +274,7 @@ func TestOpenBesideOpening(t *testing.T) {
 	require.NoError(t, <-released)
 
 	lock = must(filestore.TakeLock(filestore.Options{Path: path}))(t)
-	_, err = Open(Options{Answer: 200 * time.Millisecond, Files: filestore.Options{Path: path}})
-	require.ErrorAs(t, err, &locked)
+	require.ErrorAs(t, errOf(Open(Options{Answer: 200 * time.Millisecond, Files: filestore.Options{Path: path}})), &locked)
 	require.True(t, locked.Opening, "not for ever")
 	require.NoError(t, lock.Release())
 }
@@ -297,15 +290,13 @@ func TestReadOnly(t *testing.T) {
 	has(t, reader, "a")
 	putTitle(t, first, "b")
 	has(t, reader, "b")
-	_, err := reader.Commit(ctx, fact("c", "zebra"))
-	require.ErrorIs(t, err, store.ErrReadOnly)
+	require.ErrorIs(t, errOf(reader.Commit(ctx, fact("c", "zebra"))), store.ErrReadOnly)
 	leaves := must(first.Audit().Size(ctx))(t)
 	require.NoError(t, reader.Append(ctx, []*manifest.Record{{Type: manifest.TypeAssemble, Trace: ulid.Make().String()}}, store.Synced))
 	after := must(first.Audit().Size(ctx))(t)
 	require.Equal(t, leaves, after)
 	for _, kind := range []store.JobKind{store.JobGC, store.JobCheckpoint} {
-		_, err := reader.Maintain(ctx, store.Job{Kind: kind}, nil)
-		require.ErrorIs(t, err, store.ErrReadOnly)
+		require.ErrorIs(t, errOf(reader.Maintain(ctx, store.Job{Kind: kind}, nil)), store.ErrReadOnly)
 	}
 	rep := must(reader.Maintain(ctx, store.Job{Kind: store.JobCheck}, nil))(t)
 	require.Empty(t, rep.Problems)
@@ -395,8 +386,7 @@ func TestNetworkFileSystem(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrInvalid)
 	require.ErrorContains(t, err, "NFS")
 	require.ErrorContains(t, err, "Exclusive")
-	_, err = os.Stat(path)
-	require.ErrorIs(t, err, os.ErrNotExist, "nothing was made")
+	require.ErrorIs(t, errOf(os.Stat(path)), os.ErrNotExist, "nothing was made")
 	require.NoError(t, open(t, path, Options{Exclusive: true, network: nfs}).Close())
 }
 
@@ -417,8 +407,7 @@ func TestLongPath(t *testing.T) {
 	require.NoError(t, first.Close())
 	putTitle(t, second, "a")
 	require.NoError(t, second.Close())
-	_, err := os.Stat(where)
-	require.ErrorIs(t, err, os.ErrNotExist)
+	require.ErrorIs(t, errOf(os.Stat(where)), os.ErrNotExist)
 }
 
 func make30(c byte) []byte {
@@ -585,3 +574,6 @@ func TestLogOfManyOwnersIsShort(t *testing.T) {
 
 // must returns a check that fails the test unless err is nil, and returns v: v := must(s.Get(ctx, id))(t).
 func must[T any](v T, err error) func(require.TestingT) T { return dbtest.Must(v, err) }
+
+// errOf returns the error of a call.
+func errOf[T any](_ T, err error) error { return err }

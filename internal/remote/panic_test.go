@@ -43,12 +43,10 @@ func TestPanicEndsTheCall(t *testing.T) {
 	serve(t, st, path, remote.ServerOptions{})
 	c := dial(t, path, remote.ClientOptions{})
 	for range 3 {
-		_, err := c.Scan(ctx, store.ScanQuery{Scopes: store.Scopes{"fault"}})
-		require.ErrorContains(t, err, "call Scan panicked")
+		require.ErrorContains(t, errOf(c.Scan(ctx, store.ScanQuery{Scopes: store.Scopes{"fault"}})), "call Scan panicked")
 		must(c.Scan(ctx, store.ScanQuery{Scopes: store.Scopes{"acme"}}))(t)
 	}
-	_, err := c.Commit(ctx, store.Batch{Scope: "acme", Now: time.Now()})
-	require.Error(t, err)
+	require.Error(t, errOf(c.Commit(ctx, store.Batch{Scope: "acme", Now: time.Now()})))
 }
 
 // A store that does not answer after a panic holds a lock: the process ends, so that another one takes over.

@@ -137,8 +137,7 @@ func TestRequestsThatStop(t *testing.T) {
 		})
 	}
 	for n := 0; time.Since(begun) < short; n++ {
-		_, err := c.Commit(ctx, fact(t, fmt.Sprint("fact-", n), "zebra"))
-		require.NoError(t, err, "others are served meanwhile")
+		require.NoError(t, errOf(c.Commit(ctx, fact(t, fmt.Sprint("fact-", n), "zebra"))), "others are served meanwhile")
 	}
 	all.Wait()
 	for range 3 { // the connections of others are not cut when they are quiet for longer
@@ -156,11 +155,10 @@ func TestStopRefused(t *testing.T) {
 	t.Parallel()
 	path := socket(t)
 	end := serve(t, newMemory(t), path, remote.ServerOptions{})
-	_, err := remote.Stop(ctx, path, remote.ClientOptions{})
-	require.ErrorContains(t, err, "end it there")
+	require.ErrorContains(t, errOf(remote.Stop(ctx, path, remote.ClientOptions{})), "end it there")
 	end()
 	var nobody *remote.UnavailableError
-	_, err = remote.GetStatus(ctx, path, remote.ClientOptions{})
+	_, err := remote.GetStatus(ctx, path, remote.ClientOptions{})
 	require.ErrorAs(t, err, &nobody)
 	require.NotErrorIs(t, err, store.ErrLocked, "nobody has it")
 }
@@ -170,8 +168,7 @@ func TestForeignUser(t *testing.T) {
 	t.Parallel()
 	path := socket(t)
 	serve(t, newMemory(t), path, remote.ServerOptions{})
-	_, err := remote.Dial(ctx, path, remote.SeesUser(remote.ClientOptions{}, os.Geteuid()+1))
-	require.ErrorIs(t, err, remote.ErrForeign)
+	require.ErrorIs(t, errOf(remote.Dial(ctx, path, remote.SeesUser(remote.ClientOptions{}, os.Geteuid()+1))), remote.ErrForeign)
 	c := must(remote.Dial(ctx, path, remote.SeesUser(remote.ClientOptions{}, os.Geteuid())))(t)
 	require.NoError(t, c.Close())
 
@@ -180,7 +177,7 @@ func TestForeignUser(t *testing.T) {
 	l := must(remote.ListenSeeing(other, os.Geteuid()+1))(t)
 	go func() { _ = srv.Serve(l) }()
 	defer srv.Close()
-	_, err = remote.Dial(ctx, other, remote.ClientOptions{})
+	_, err := remote.Dial(ctx, other, remote.ClientOptions{})
 	var nobody *remote.UnavailableError
 	require.ErrorAs(t, err, &nobody)
 }
@@ -201,18 +198,14 @@ func TestListen(t *testing.T) {
 	other, err := remote.Listen(path) // of a database that was put in the place of the first
 	require.NoError(t, err)
 	require.NoError(t, l.Close())
-	_, err = os.Stat(path)
-	require.NoError(t, err, "the socket of another server stays")
+	require.NoError(t, errOf(os.Stat(path)), "the socket of another server stays")
 	require.NoError(t, other.Close())
-	_, err = os.Stat(path)
-	require.ErrorIs(t, err, os.ErrNotExist)
+	require.ErrorIs(t, errOf(os.Stat(path)), os.ErrNotExist)
 	require.NoError(t, os.WriteFile(path, []byte("a file"), 0o600))
-	_, err = remote.Listen(path)
-	require.ErrorIs(t, err, store.ErrInvalid)
+	require.ErrorIs(t, errOf(remote.Listen(path)), store.ErrInvalid)
 	b := must(os.ReadFile(path))(t)
 	require.Equal(t, "a file", string(b))
-	_, err = remote.Listen("/" + strings.Repeat("x", 1<<15))
-	require.ErrorIs(t, err, store.ErrInvalid)
+	require.ErrorIs(t, errOf(remote.Listen("/"+strings.Repeat("x", 1<<15))), store.ErrInvalid)
 }
 
 // A database with a long path is served at a short name in a directory of the user's own.
@@ -227,8 +220,7 @@ func TestSocketPath(t *testing.T) {
 	deep := filepath.Join(dir, strings.Repeat("d", 60), strings.Repeat("e", 60))
 	require.NoError(t, os.MkdirAll(deep, 0o700))
 	long := filepath.Join(deep, "agent.ctx")
-	_, err := remote.SocketPath(long)
-	require.ErrorIs(t, err, os.ErrNotExist, "the lock file gives the name")
+	require.ErrorIs(t, errOf(remote.SocketPath(long)), os.ErrNotExist, "the lock file gives the name")
 	require.NoError(t, os.WriteFile(long+".lock", nil, 0o600))
 	require.NoError(t, os.Chmod(dir, 0o700))
 	t.Setenv("XDG_RUNTIME_DIR", dir)
@@ -287,8 +279,7 @@ func TestMaxClients(t *testing.T) {
 	path := socket(t)
 	serve(t, newMemory(t), path, remote.ServerOptions{MaxClients: 1})
 	c := dial(t, path, remote.ClientOptions{})
-	_, err := remote.Dial(ctx, path, remote.ClientOptions{})
-	require.ErrorContains(t, err, "1 clients are served, which is the limit")
+	require.ErrorContains(t, errOf(remote.Dial(ctx, path, remote.ClientOptions{})), "1 clients are served, which is the limit")
 	require.NoError(t, c.Close())
 	dial(t, path, remote.ClientOptions{})
 }

@@ -29,15 +29,12 @@ func TestPlaceIsAskedForLast(t *testing.T) {
 	plain := dial(t, path, remote.ClientOptions{RetryFor: 1})
 	end()
 	var nobody *remote.UnavailableError
-	_, err := plain.Stat(ctx)
-	require.ErrorAs(t, err, &nobody)
-	_, err = c.Stat(ctx)
-	require.ErrorAs(t, err, &nobody)
+	require.ErrorAs(t, errOf(plain.Stat(ctx)), &nobody)
+	require.ErrorAs(t, errOf(c.Stat(ctx)), &nobody)
 	require.Positive(t, asked.Load())
 	free.Store(true)
 	var taken *remote.TakenError
-	_, err = c.Stat(ctx)
-	require.ErrorAs(t, err, &taken)
+	require.ErrorAs(t, errOf(c.Stat(ctx)), &taken)
 }
 
 // A call that finds nobody may ask for the place when another call has met the next server already. When it is answered, it tells
