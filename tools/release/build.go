@@ -19,7 +19,7 @@ func (r *release) program(ctx context.Context, t target) (string, error) {
 	}
 	path := filepath.Join(r.work, t.os+"_"+t.arch, "dbctl"+t.exe())
 	fmt.Fprintln(r.say, "      building dbctl for", t)
-	flags := "-s -w -X '" + stamped + "=" + strings.Join([]string{r.version, r.commit, r.date.Format(time.RFC3339)}, ",") + "'"
+	flags := alignment + "-s -w -X '" + stamped + "=" + strings.Join([]string{r.version, r.commit, r.date.Format(time.RFC3339)}, ",") + "'"
 	env := []string{"CGO_ENABLED=0", "GOOS=" + t.os, "GOARCH=" + t.arch, "GOAMD64=v1", "GOARM64=v8.0", "GOFLAGS=", "GOWORK=off", "GOEXPERIMENT=", "GOFIPS140=off"}
 	// Not buildvcs: it would tell a checkout from sources that were unpacked.
 	if _, err := r.output(ctx, r.root, env, "go", "build", "-trimpath", "-buildvcs=false", "-tags", buildTags, "-ldflags", flags, "-o", path, "./cmd/dbctl"); err != nil {
@@ -31,6 +31,9 @@ func (r *release) program(ctx context.Context, t target) (string, error) {
 
 // buildTags leaves HTTP/2 out: the servers are on loopback or behind a proxy, and what dbctl fetches comes over HTTP/1.1 as well.
 const buildTags = "nethttpomithttp2"
+
+// alignment is that of functions, in bytes: the default of amd64 leaves twice as much empty between them, .2 MB of dbctl.
+const alignment = "-funcalign=16 "
 
 func (t target) exe() string {
 	if t.os == "windows" {
