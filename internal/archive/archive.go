@@ -419,7 +419,7 @@ func (a *archive) fixedPrefix(limit uint64) (uint64, error) {
 	}
 	n := min(limit, uint64(max(0, rows-headerSize)/rowSize))
 	whole := uint64(max(0, hashes-headerSize) / tlog.HashSize)
-	n = min(n, (whole+64)/2) // n leaves take 2n hashes, less one for each bit set in n
+	n = min(n, (whole+16)/16*15+15) // n leaves take n·16/15 hashes, less one for each level at most
 	for n > 0 && hashCount(n) > whole {
 		n--
 	}

@@ -399,7 +399,7 @@ func TestNewerFiles(t *testing.T) {
 	index := append([]byte{}, clean[indexName]...)
 	row := index[rowOffset(13):]
 	row[0] = rowDense + 1
-	binary.LittleEndian.PutUint64(row[24:], sum(13, row[:24]))
+	binary.LittleEndian.PutUint64(row[rowSize-8:], sum(13, row[:rowSize-8]))
 	f.WriteFile(filepath.Join(testDir, indexName), index)
 	_, _, err := Open(ctx, testDir, f, Options{})
 	require.ErrorIs(t, err, codec.ErrNewerFormat)

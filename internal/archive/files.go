@@ -42,7 +42,7 @@ const (
 	sealedFlag = 1 << 15
 
 	headerSize = 24
-	rowSize    = 32
+	rowSize    = 24
 	frameSize  = 12 // before the body
 	maxMark    = 1 << 10
 
@@ -203,14 +203,15 @@ func (a *archive) checkHeader(name string, b []byte, kind byte, first uint64) er
 // row is one entry of the index. It has what a search needs to leave bodies
 // unread: type, flags and hashes of the traces.
 type row struct {
-	pruned        bool // the frame has a stub
-	dense         bool // the frame has the body in its dense form (codec.DenseWriter)
-	typ           manifest.Type
-	writes        bool   // the leaf has Writes
-	rows          bool   // the leaf ends in Rows
-	size          uint32 // of what the frame has
-	off           uint32 // of the frame in its segment
-	trace, parent uint32 // HashTrace of both
+	pruned bool // the frame has a stub
+	dense  bool // the frame has the body in its dense form (codec.DenseWriter)
+	typ    manifest.Type
+	writes bool   // the leaf has Writes
+	rows   bool   // the leaf ends in Rows
+	size   uint32 // of what the frame has
+	off    uint32 // of the frame in its segment
+	trace  uint32 // HashTrace
+	parent uint32 // hashParent
 }
 
 // The states of a row: its frame has the body, a stub (prune.go), or the body in its dense form.
@@ -218,36 +219,38 @@ const (
 	rowWhole  = 1
 	rowPruned = 2
 	rowDense  = 3
+
+	rowWrites = 1 << 4 // added to the state: the leaf has writes
+	rowRows   = 1 << 5 // it ends in digests of rows
 )
 
 // HashTrace is the hash by which the index finds the leaves of a trace. Several traces may share
 // it.
 func HashTrace(s string) uint32 { return uint32(xxhash.Sum64String(s)) }
 
+// hashParent is HashTrace of a parent, as far as the index has it.
+func hashParent(s string) uint32 { return HashTrace(s) & low24 }
+
+// low24 are the bits of a number that an index row has in three bytes.
+const low24 = 1<<24 - 1
+
 // rowOf makes the row of a leaf. The archive fills in its place.
 func rowOf(body []byte) (row, error) {
 	r := row{size: uint32(len(body))}
 	err := peek(body, tagFlags, func(w *wire) {
-		r.typ, r.writes, r.rows, r.trace, r.parent = w.Type, w.flags&flagWrites != 0, w.flags&flagRows != 0, HashTrace(w.Trace), HashTrace(w.Parent)
+		r.typ, r.writes, r.rows, r.trace, r.parent = w.Type, w.flags&flagWrites != 0, w.flags&flagRows != 0, HashTrace(w.Trace), hashParent(w.Parent)
 	})
 	return r, err
 }
 
 // rowOfRecord is rowOf for a record whose encoding has size bytes.
 func rowOfRecord(r *manifest.Record, size int) row {
-	return row{typ: r.Type, writes: len(r.Writes) > 0, rows: len(r.Rows)+len(r.State) > 0, size: uint32(size), trace: HashTrace(r.Trace), parent: HashTrace(r.Parent)}
+	return row{typ: r.Type, writes: len(r.Writes) > 0, rows: len(r.Rows)+len(r.State) > 0, size: uint32(size), trace: HashTrace(r.Trace), parent: hashParent(r.Parent)}
 }
 
-// append appends the 32 bytes of the index row of leaf i.
+// append appends the 24 bytes of the index row of leaf i.
 func (r row) append(b []byte, i uint64) []byte {
 	start := len(b)
-	bits := byte(0)
-	if r.writes {
-		bits |= 1
-	}
-	if r.rows {
-		bits |= 2
-	}
 	state := byte(rowWhole)
 	switch {
 	case r.pruned:
@@ -255,8 +258,13 @@ func (r row) append(b []byte, i uint64) []byte {
 	case r.dense:
 		state = rowDense
 	}
-	b = append(b, state, byte(r.typ), bits, 0)
-	for _, v := range [...]uint32{r.size, r.off, r.trace, r.parent, 0} {
+	if r.writes {
+		state |= rowWrites
+	}
+	if r.rows {
+		state |= rowRows
+	}
+	for _, v := range [...]uint32{uint32(state) | uint32(r.typ)<<8 | r.size<<16, r.size>>16 | r.parent<<8, r.off, r.trace} {
 		b = binary.LittleEndian.AppendUint32(b, v)
 	}
 	return binary.LittleEndian.AppendUint64(b, sum(i, b[start:]))
@@ -264,14 +272,18 @@ func (r row) append(b []byte, i uint64) []byte {
 
 // parseRow checks that b is the row of leaf i.
 func parseRow(b []byte, i uint64) (row, error) {
-	if binary.LittleEndian.Uint64(b[24:]) != sum(i, b[:24]) {
+	if binary.LittleEndian.Uint64(b[rowSize-8:]) != sum(i, b[:rowSize-8]) {
 		return row{}, corruptAt(indexName, rowOffset(i), int64(i), errors.New("wrong checksum of an index row"))
 	}
-	if b[0] < rowWhole || b[0] > rowDense {
+	state := b[0] &^ (rowWrites | rowRows)
+	if state < rowWhole || state > rowDense {
 		return row{}, fmt.Errorf("leaf %d is in state %d: %w", i, b[0], codec.ErrNewerFormat)
 	}
 	u := binary.LittleEndian.Uint32
-	r := row{pruned: b[0] == rowPruned, dense: b[0] == rowDense, typ: manifest.Type(b[1]), writes: b[2]&1 != 0, rows: b[2]&2 != 0, size: u(b[4:]), off: u(b[8:]), trace: u(b[12:]), parent: u(b[16:])}
+	r := row{
+		pruned: state == rowPruned, dense: state == rowDense, typ: manifest.Type(b[1]), writes: b[0]&rowWrites != 0, rows: b[0]&rowRows != 0,
+		size: u(b[2:]) & low24, off: u(b[8:]), trace: u(b[12:]), parent: u(b[4:]) >> 8,
+	}
 	if r.size > MaxBody+sealOverhead || r.off < headerSize {
 		return row{}, corruptAt(indexName, rowOffset(i), int64(i), fmt.Errorf("a leaf of %d bytes at %d", r.size, r.off))
 	}

@@ -298,7 +298,7 @@ func (l *Leaf) Body() []byte { return l.leaf.body }
 // Trace is the hash of the leaf's trace (HashTrace).
 func (l *Leaf) Trace() uint32 { return l.leaf.row.trace }
 
-// Parent is the hash of the trace of its parent; false: it has none.
+// Parent is the hash of the trace of its parent, the low 24 bits; false: it has none.
 func (l *Leaf) Parent() (uint32, bool) { return l.leaf.row.parent, l.part }
 
 // AddNew is Add for a leaf that the log does not have yet.

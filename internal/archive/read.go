@@ -49,7 +49,7 @@ func (l *Log) Each(ctx context.Context, from, to uint64, reverse bool, fn func(*
 }
 
 // ByTrace returns every leaf whose Trace or Parent is trace, in log order: a read, and the ends of
-// the transactions that came from it. ErrNoLeaf: there is none. It reads the index from its end, 32
+// the transactions that came from it. ErrNoLeaf: there is none. It reads the index from its end, 24
 // bytes per leaf, and the bodies of hits only.
 func (l *Log) ByTrace(ctx context.Context, trace string) ([]*manifest.Record, error) {
 	v, err := l.view()
@@ -60,8 +60,8 @@ func (l *Log) ByTrace(ctx context.Context, trace string) ([]*manifest.Record, er
 		return nil, fmt.Errorf("%w: an empty trace was asked for", manifest.ErrNoLeaf)
 	}
 	var out []*manifest.Record
-	h := HashTrace(trace)
-	match := func(r row) bool { return r.trace == h || r.parent == h }
+	h, parent := HashTrace(trace), hashParent(trace)
+	match := func(r row) bool { return r.trace == h || r.parent == parent }
 	err = v.find(ctx, match, func(i uint64) (bool, error) {
 		r, err := v.leaf(i)
 		if err == nil && (r.Trace == trace || r.Parent == trace) {

@@ -11,8 +11,23 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
+// keptLevels: each fourth level of the tree is stored, the leaves first. Half of all hashes would be of the levels between, and
+// those are computed from at most eight hashes below.
+const keptLevels = 4
+
 // hashCount returns how many hashes are stored for the first n leaves.
-func hashCount(n uint64) uint64 { return uint64(tlog.StoredHashCount(int64(n))) }
+func hashCount(n uint64) (all uint64) {
+	for ; n > 0; n >>= keptLevels {
+		all += n
+	}
+	return all
+}
+
+// hashPlace returns the place of hash n of a level that is stored.
+func hashPlace(level int, n int64) int64 {
+	completes := (n+1)<<level - 1 // the leaf
+	return int64(hashCount(uint64(completes))) + int64(level/keptLevels)
+}
 
 // LeafHash returns the hash of a leaf's bytes in the tree.
 func LeafHash(body []byte) manifest.Hash { return tlog.RecordHash(body) }
@@ -25,18 +40,20 @@ type Frontier struct {
 	Nodes []manifest.Hash
 }
 
-// Add appends a leaf hash and returns the hashes that it fixed, the leaf's own
-// first, in the order in which they are stored.
+// Add appends a leaf hash and returns the hashes that it fixed and that are stored, the leaf's own
+// first.
 func (f *Frontier) Add(leaf manifest.Hash) []manifest.Hash { return f.addTo(nil, leaf) }
 
 // addTo is Add, and appends the hashes to fixed.
 func (f *Frontier) addTo(fixed []manifest.Hash, leaf manifest.Hash) []manifest.Hash {
 	fixed = append(fixed, leaf)
-	for n := f.Size; n&1 == 1; n >>= 1 {
+	for n, level := f.Size, 1; n&1 == 1; n, level = n>>1, level+1 {
 		last := len(f.Nodes) - 1
 		leaf = tlog.NodeHash(f.Nodes[last], leaf)
 		f.Nodes = f.Nodes[:last]
-		fixed = append(fixed, leaf)
+		if level%keptLevels == 0 {
+			fixed = append(fixed, leaf)
+		}
 	}
 	f.Nodes = append(f.Nodes, leaf)
 	f.Size++

@@ -11,9 +11,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestFrontierIsTlog: the stored hashes and roots are those of tlog.
+// TestFrontierIsTlog: roots are those of tlog, and so are the hashes, those that are stored and those between.
 func TestFrontierIsTlog(t *testing.T) {
-	var stored []manifest.Hash
+	var stored, kept []manifest.Hash
 	reader := tlog.HashReaderFunc(func(at []int64) ([]manifest.Hash, error) {
 		out := make([]manifest.Hash, len(at))
 		for k, i := range at {
@@ -30,10 +30,20 @@ func TestFrontierIsTlog(t *testing.T) {
 		require.ElementsMatch(t, f.Nodes, again.Nodes)
 		body := sampleBody(t, i)
 		want := must(tlog.StoredHashes(int64(i), body, reader))(t)
-		require.Equal(t, want, f.Add(LeafHash(body)))
+		kept = f.addTo(kept, LeafHash(body))
 		stored = append(stored, want...)
-		require.EqualValues(t, len(stored), hashCount(i+1))
+		require.EqualValues(t, len(kept), hashCount(i+1))
 	}
+	require.Len(t, kept, 300+300/16+1)
+	all := make([]int64, len(stored))
+	for i := range all {
+		all[i] = int64(i)
+	}
+	got, err := (&view{hashes: kept}).ReadHashes(all)
+	require.NoError(t, err)
+	require.Equal(t, stored, got)
+	_, err = (&view{hashes: kept}).ReadHashes([]int64{tlog.StoredHashIndex(2, 75)})
+	require.ErrorIs(t, err, manifest.ErrNoLeaf)
 }
 
 func TestMark(t *testing.T) {

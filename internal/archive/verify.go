@@ -210,28 +210,23 @@ func (c *verifier) leaves(ctx context.Context, progress func(done, total uint64)
 // storedHashes reads the hashes that leaves [from, to) fixed; fewer if the file
 // ends.
 func (c *verifier) storedHashes(from, to uint64) []manifest.Hash {
-	at := make([]int64, 0, 2*(to-from))
-	for i := hashCount(from); i < hashCount(to); i++ {
-		at = append(at, int64(i))
-	}
-	base := int64(hashCount(c.v.archived))
-	k := 0
-	for k < len(at) && at[k] < base {
-		k++
-	}
+	first, end, base := hashCount(from), hashCount(to), hashCount(c.v.archived)
 	var out []manifest.Hash
-	if k > 0 {
-		b, err := readUpTo(c.v.arch.hashes, hashOffset(at[0]), k*tlog.HashSize)
-		if err != nil || len(b) < k*tlog.HashSize {
-			c.problem(int64(from), readError(hashesName, hashOffset(at[0]), int64(from), errors.Join(err, errShortFile)))
+	if first < base {
+		n := int(min(end, base) - first)
+		b, err := readUpTo(c.v.arch.hashes, hashOffset(int64(first)), n*tlog.HashSize)
+		if err != nil || len(b) < n*tlog.HashSize {
+			c.problem(int64(from), readError(hashesName, hashOffset(int64(first)), int64(from), errors.Join(err, errShortFile)))
 		}
 		for ; len(b) >= tlog.HashSize; b = b[tlog.HashSize:] {
 			out = append(out, manifest.Hash(b[:tlog.HashSize]))
 		}
+		if first += uint64(n); len(out) < n {
+			return out
+		}
 	}
-	if len(out) == k {
-		rest, _ := c.v.ReadHashes(at[k:]) // those of the tail are in memory
-		out = append(out, rest...)
+	if end > base { // those of the tail are in memory
+		out = append(out, c.v.hashes[first-base:end-base]...)
 	}
 	return out
 }

@@ -42,22 +42,39 @@ type tailLeaf struct {
 func (v *view) size() uint64 { return v.archived + uint64(len(v.tail)) }
 
 // ReadHashes makes a view a tlog.HashReader.
-func (v *view) ReadHashes(at []int64) ([]manifest.Hash, error) {
-	out := make([]manifest.Hash, len(at))
-	base := int64(hashCount(v.archived))
+func (v *view) ReadHashes(at []int64) (out []manifest.Hash, err error) {
+	out = make([]manifest.Hash, len(at))
 	for k, i := range at {
-		switch {
-		case i < base:
-			if _, err := v.arch.hashes.ReadAt(out[k][:], hashOffset(i)); err != nil {
-				return nil, readError(hashesName, hashOffset(i), -1, err)
-			}
-		case i-base < int64(len(v.hashes)):
-			out[k] = v.hashes[i-base]
-		default:
-			return nil, fmt.Errorf("%w: no hash %d over %d leaves", manifest.ErrNoLeaf, i, v.size())
+		level, n := tlog.SplitStoredHashIndex(i)
+		if out[k], err = v.hash(level, n); err != nil {
+			return nil, err
 		}
 	}
 	return out, nil
+}
+
+// hash returns hash n of a level of the tree.
+func (v *view) hash(level int, n int64) (h manifest.Hash, err error) {
+	if level%keptLevels > 0 {
+		left, err := v.hash(level-1, 2*n)
+		if err != nil {
+			return h, err
+		}
+		right, err := v.hash(level-1, 2*n+1)
+		return tlog.NodeHash(left, right), err
+	}
+	i, base := hashPlace(level, n), int64(hashCount(v.archived))
+	switch {
+	case i < base:
+		if _, err := v.arch.hashes.ReadAt(h[:], hashOffset(i)); err != nil {
+			return h, readError(hashesName, hashOffset(i), -1, err)
+		}
+	case i-base < int64(len(v.hashes)):
+		h = v.hashes[i-base]
+	default:
+		return h, fmt.Errorf("%w: no hash %d of level %d over %d leaves", manifest.ErrNoLeaf, n, level, v.size())
+	}
+	return h, nil
 }
 
 // readError tells a file that ends too early, which is damage, from one that

@@ -305,3 +305,34 @@ func load(b []byte, at int) uint64 {
 	copy(last[:], b[min(at, len(b)):])
 	return binary.LittleEndian.Uint64(last[:])
 }
+
+// AppendOrdered appends a number in 1 to 9 bytes that sort as numbers do: as many leading ones as bytes follow the first, a
+// zero, then the number. No number begins another one.
+func AppendOrdered(b []byte, v uint64) []byte {
+	n := min((bits.Len64(v|1)-1)/7, 8)
+	first := ^(byte(0xFF) >> n)
+	if n < 8 {
+		first |= byte(v >> (8 * n))
+	}
+	b = append(b, first)
+	for n--; n >= 0; n-- {
+		b = append(b, byte(v>>(8*n)))
+	}
+	return b
+}
+
+// Ordered reads what AppendOrdered wrote, and returns what follows it; nil: there is no number.
+func Ordered(b []byte) (v uint64, rest []byte) {
+	if len(b) == 0 {
+		return 0, nil
+	}
+	n := bits.LeadingZeros8(^b[0])
+	if len(b) <= n {
+		return 0, nil
+	}
+	v = uint64(b[0] & (0x7F >> n))
+	for _, c := range b[1 : n+1] {
+		v = v<<8 | uint64(c)
+	}
+	return v, b[n+1:]
+}

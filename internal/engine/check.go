@@ -449,13 +449,14 @@ func (c *invariantWalk) vectors() error {
 				return nil
 			}
 			model, _, err := decodeVector(row)
+			num, hash, ok := vecKeyOf(k)
 			switch {
-			case err != nil || len(k) != 16:
+			case err != nil || !ok:
 				c.bad("I15", where, "%v", errors.Join(err, codec.ErrMalformed))
-			case binary.BigEndian.Uint64(k[8:]) != modelHash(model):
+			case hash != modelHash(model):
 				c.bad("I15", where, "the key is not of model %q", model)
-			case c.s.overlay.Rows() > 0 && binary.BigEndian.Uint64(k) <= uint64(c.s.cat.pages.len()): // gc may have dropped it since
-			case !c.s.cat.has(binary.BigEndian.Uint64(k)):
+			case c.s.overlay.Rows() > 0 && num <= uint64(c.s.cat.pages.len()): // gc may have dropped it since
+			case !c.s.cat.has(num):
 				c.bad("I15", where, "there is no such page")
 			}
 			return nil

@@ -421,7 +421,7 @@ func applyOverlay(tx Writer, o *overlay, n *RowCounts) error {
 		}
 	}
 	for _, num := range slices.Sorted(maps.Keys(o.texts)) {
-		key = binary.BigEndian.AppendUint64(key[:0], num)
+		key = codec.AppendOrdered(key[:0], num)
 		if err := tx.Put(TableContent, key, codec.Seal('c', key, o.texts[num])); err != nil {
 			return err
 		}

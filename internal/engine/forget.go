@@ -1,10 +1,8 @@
 package engine
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
@@ -208,9 +206,8 @@ func applyForgotten(tx Writer, o *overlay, n *RowCounts) (heads map[format.HeadK
 // deleteHeads deletes the head rows of an artefact below a version.
 func deleteHeads(tx Writer, f forgotten, n *RowCounts) error {
 	var keys [][]byte
-	prefix := format.HeadRowKey(format.HeadKey{Art: f.art, Version: 0})[:9]
-	for k := range tx.From(TableMeta, prefix) {
-		if !bytes.HasPrefix(k, prefix) || binary.BigEndian.Uint32(k[9:]) >= f.below {
+	for k := range tx.From(TableMeta, format.HeadRowPrefix(f.art)) {
+		if at, ok := format.ReadHeadKey(k); !ok || at.Art != f.art || at.Version >= f.below {
 			break
 		}
 		keys = append(keys, slices.Clone(k))
@@ -227,12 +224,11 @@ func deleteHeads(tx Writer, f forgotten, n *RowCounts) error {
 // floorOf reads the row that stands for a version and all before it; nil: there is none. It reads
 // the first row of the artefact: rows below a floor are gone, so the floor is the first.
 func floorOf(tx Reader, k format.HeadKey) ([]byte, error) {
-	prefix := format.HeadRowKey(format.HeadKey{Art: k.Art, Version: 0})[:9]
 	var key, v []byte
-	for key, v = range tx.From(TableMeta, prefix) {
+	for key, v = range tx.From(TableMeta, format.HeadRowPrefix(k.Art)) {
 		break
 	}
-	if !bytes.HasPrefix(key, prefix) || binary.BigEndian.Uint32(key[9:]) <= k.Version {
+	if at, ok := format.ReadHeadKey(key); !ok || at.Art != k.Art || at.Version <= k.Version {
 		return nil, nil
 	}
 	row, err := codec.Unseal('m', key, v)

@@ -243,22 +243,13 @@ func (s *Engine) loadMeta(tx Reader, b Base) error {
 func (s *Engine) reserve(tx Reader, size int64) {
 	const fewest = 64 // bytes of a head row
 	most := uint64(size / fewest)
-	s.cat.reserve(min(lastNumber(tx.Before(TableMeta, []byte{'s'}), 'h'), most))
+	s.cat.reserve(min(lastArtefact(tx.Before(TableMeta, []byte{'s'})), most))
 }
 
-// lastNumber returns the number at the beginning of a key, after its letter if it has one; 0: there
-// is none. It is a hint only.
-func lastNumber(key []byte, letter byte) uint64 {
-	if letter != 0 {
-		if len(key) == 0 || key[0] != letter {
-			return 0
-		}
-		key = key[1:]
-	}
-	if len(key) < 8 {
-		return 0
-	}
-	return binary.BigEndian.Uint64(key)
+// lastArtefact returns the number of the artefact in a key; 0: there is none. It is a hint only.
+func lastArtefact(key []byte) uint64 {
+	k, _ := format.ReadHeadKey(key)
+	return k.Art
 }
 
 // installRow enters a head row into the catalogue. Supersessions are added to later. rows is memory

@@ -32,18 +32,19 @@ type vecKey struct{ num, model uint64 }
 // name as well.
 func modelHash(model string) uint64 { return xxhash.Sum64String(model) }
 
-// row returns the key of the row: page number, then the hash of the model, eight bytes each. So the
-// vectors of a page stand together and go with it (deletePrefix).
+// row returns the key of the row: page number, then the hash of the model. So the vectors of a page
+// stand together and go with it (deletePrefix).
 func (k vecKey) row() []byte {
-	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, k.num), k.model)
+	return binary.BigEndian.AppendUint64(codec.AppendOrdered(nil, k.num), k.model)
 }
 
 // vecKeyOf reads the key of a row.
 func vecKeyOf(key []byte) (num, model uint64, ok bool) {
-	if len(key) != 16 {
+	num, rest := codec.Ordered(key)
+	if len(rest) != 8 {
 		return 0, 0, false
 	}
-	return binary.BigEndian.Uint64(key), binary.BigEndian.Uint64(key[8:]), true
+	return num, binary.BigEndian.Uint64(rest), true
 }
 
 // vectorVersion is the first byte of a row. Then come the name of the model, with its length, and

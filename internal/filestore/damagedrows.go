@@ -131,15 +131,15 @@ func (d *damaged) opened(bucket string, k, v []byte) []byte {
 // damagedRow notes a row that cannot be read. The key of a head still proves that its version existed. A
 // row with another key may have been a head with a damaged key (missed).
 func (d *damaged) damagedRow(bucket string, k []byte, err error) {
+	head, isHead := format.ReadHeadKey(k)
 	switch {
 	case errors.Is(err, codec.ErrDestroyed):
 		return // it was erased
 	case bucket == "content":
 		return // reported with its artefact
-	case bucket == "meta" && len(k) == 13 && k[0] == 'h':
-		art, version := binary.BigEndian.Uint64(k[1:]), binary.BigEndian.Uint32(k[9:])
-		d.broken[art] = max(d.broken[art], version)
-		d.lose(fmt.Sprintf("version %d of artefact number %d", version, art), "its row is damaged: %v", err)
+	case bucket == "meta" && isHead:
+		d.broken[head.Art] = max(d.broken[head.Art], head.Version)
+		d.lose(fmt.Sprintf("version %d of artefact number %d", head.Version, head.Art), "its row is damaged: %v", err)
 	case bucket == "held" && len(k) == 16:
 		d.lose("held batch "+ulid.ULID(k).String(), "%v", err)
 	case bucket == string(bucketAsked):
@@ -154,13 +154,16 @@ func (d *damaged) damagedRow(bucket string, k []byte, err error) {
 
 // fixed takes a row of a kind that is never written twice, but by gc and erase (keep, proveHead).
 func (d *damaged) fixed(tag byte, k, value []byte, at span) {
-	switch {
-	case tag == 'c' && len(k) == 8:
-		d.texts[binary.BigEndian.Uint64(k)] = at
-	case tag == 'm' && len(k) == 5 && k[0] == 's':
+	if tag == 'c' {
+		if num, rest := codec.Ordered(k); rest != nil && len(rest) == 0 {
+			d.texts[num] = at
+		}
+		return
+	}
+	if head, ok := format.ReadHeadKey(k); ok {
+		d.keep(head, bytes.Clone(value), false)
+	} else if len(k) == 5 && k[0] == 's' {
 		d.scopes[binary.BigEndian.Uint32(k[1:])] = string(value)
-	case tag == 'm' && len(k) == 13 && k[0] == 'h':
-		d.keep(format.HeadKey{Art: binary.BigEndian.Uint64(k[1:]), Version: binary.BigEndian.Uint32(k[9:])}, bytes.Clone(value), false)
 	}
 }
 

@@ -1,7 +1,6 @@
 package filestore
 
 import (
-	"encoding/binary"
 	"fmt"
 	"math/rand"
 	"path/filepath"
@@ -10,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
 
+	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/engine"
 )
 
@@ -20,7 +20,7 @@ func headsIn(t *testing.T, table engine.Table, half bool, arts, versions int) fl
 	defer db.Close()
 	r := rand.New(rand.NewSource(1))
 	key := func(art, version int) []byte {
-		return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64([]byte{metaHead}, uint64(art)), uint32(version))
+		return codec.AppendOrdered(codec.AppendOrdered([]byte{metaHead}, uint64(art)), uint64(version))
 	}
 	for at := 0; at < arts+versions; at += 500 {
 		require.NoError(t, db.Update(func(tx *bbolt.Tx) error {

@@ -3,7 +3,6 @@ package filestore_test
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"flag"
 	"fmt"
 	"maps"
@@ -41,7 +40,7 @@ func editRow(t *testing.T, path string, bucket, key []byte, change func(v []byte
 
 // headKey is the key of the row of a version.
 func headKey(art uint64, version uint32) []byte {
-	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64([]byte{'h'}, art), version)
+	return codec.AppendOrdered(codec.AppendOrdered([]byte{'h'}, art), uint64(version))
 }
 
 func flipFirst(v []byte) []byte { v[0] ^= 1; return v }

@@ -2,7 +2,6 @@ package filestore_test
 
 import (
 	"context"
-	"encoding/binary"
 	"flag"
 	"fmt"
 	"maps"
@@ -163,7 +162,8 @@ func zeroPage(t *testing.T, path string, rng *rand.Rand) damageDone {
 			}
 			arts[head.Art] = arts[head.Art] || hit
 		case bucket == "content" && hit:
-			nums[binary.BigEndian.Uint64(k)] = true
+			num, _ := codec.Ordered(k)
+			nums[num] = true
 		}
 	}, func(format string, args ...any) { t.Errorf(format, args...) })
 	for num := range nums {

@@ -8,11 +8,13 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage/internal/codec"
 )
 
 func key(b byte) []byte { return bytes.Repeat([]byte{b}, KeySize) }
 
-func name(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
+func name(n uint64) []byte { return codec.AppendOrdered(nil, n) }
 
 // A value opens at its place and nowhere else, and not after any bit of it was turned.
 func TestSealedToItsPlace(t *testing.T) {
@@ -219,7 +221,8 @@ func TestSealUnder(t *testing.T) {
 // Two tags whose numbers are the same in 40 bits have numbers of their own: to destroy the key of one leaves the other.
 func TestTagsApart(t *testing.T) {
 	t.Parallel()
-	a, b := [8]byte(name(252488)), [8]byte(name(1004160))
+	tag := func(n uint64) (b [8]byte) { binary.BigEndian.PutUint64(b[:], n); return b }
+	a, b := tag(252488), tag(1004160)
 	r := must(NewRing("db", rand.Reader))(t)
 	under := func(tag [8]byte) (num uint64, v []byte) {
 		num, ok := r.TagNumber(tag)

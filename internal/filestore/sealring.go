@@ -12,6 +12,8 @@ import (
 	"sync"
 
 	"github.com/cespare/xxhash/v2"
+
+	"github.com/ctxpage/ctxpage/internal/codec"
 )
 
 // Ring is the keys of a database. Its methods are safe for concurrent use if its randomness is. It
@@ -122,15 +124,14 @@ func (r *Ring) Without(nums []uint64) *Ring {
 // Has reports whether the key of a number is there.
 func (r *Ring) Has(num uint64) bool { return r.pages.above(num) != nil }
 
-// Numbered reports whether the values of a space are under the keys of numbers: the first 8 bytes of
-// each name (Number).
+// Numbered reports whether the values of a space are under the keys of numbers: those that
+// their names begin with (Number).
 func Numbered(s Space) bool { return s == SpaceContent || s == SpaceVector }
 
 // Number returns the number of a name.
 func Number(name []byte) uint64 {
-	var b [8]byte
-	copy(b[:], name)
-	return binary.BigEndian.Uint64(b[:])
+	num, _ := codec.Ordered(name)
+	return num
 }
 
 // IDSize is the length of ID.

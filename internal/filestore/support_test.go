@@ -38,7 +38,7 @@ var names = filestore.PeekNames()
 func inside(db *DB) filestore.Inside { return storeOf(db).Peek() }
 
 // textKey is the key of a page's text. scopeKey and groupKey are those of rows in the bucket meta.
-func textKey(num uint64) []byte { return binary.BigEndian.AppendUint64(nil, num) }
+func textKey(num uint64) []byte { return codec.AppendOrdered(nil, num) }
 
 func scopeKey(num uint32) []byte { return binary.BigEndian.AppendUint32([]byte{'s'}, num) }
 

@@ -48,7 +48,7 @@ func TestVectorRows(t *testing.T) {
 // vectorKey and vectorRow are made by FORMAT.md, not by the store: a row that the store itself would make is among the
 // tests, and is read.
 func vectorKey(num uint64, model string) []byte {
-	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, num), xxhash.Sum64String(model))
+	return binary.BigEndian.AppendUint64(codec.AppendOrdered(nil, num), xxhash.Sum64String(model))
 }
 
 func vectorRow(model string, v []float32) []byte {

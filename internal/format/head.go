@@ -426,16 +426,28 @@ func ScopeRowKey(num uint32) []byte { return binary.BigEndian.AppendUint32([]byt
 func GroupRowKey(num uint64) []byte { return binary.BigEndian.AppendUint64([]byte{'g'}, num) }
 
 // HeadRowKey is the key of a head.
-func HeadRowKey(k HeadKey) []byte { return AppendHeadKey(make([]byte, 0, 13), k) }
+func HeadRowKey(k HeadKey) []byte { return AppendHeadKey(make([]byte, 0, 8), k) }
 
 // AppendHeadKey appends the key of a head.
 func AppendHeadKey(b []byte, k HeadKey) []byte {
-	b = append(b, 'h')
-	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64(b, k.Art), k.Version)
+	return codec.AppendOrdered(codec.AppendOrdered(append(b, 'h'), k.Art), uint64(k.Version))
+}
+
+// HeadRowPrefix begins the keys of the heads of an artefact, and no other key.
+func HeadRowPrefix(art uint64) []byte { return codec.AppendOrdered([]byte{'h'}, art) }
+
+// ReadHeadKey reads the key of a head; false: it is another one.
+func ReadHeadKey(key []byte) (k HeadKey, ok bool) {
+	if len(key) == 0 || key[0] != 'h' {
+		return k, false
+	}
+	art, rest := codec.Ordered(key[1:])
+	version, rest := codec.Ordered(rest)
+	return HeadKey{art, uint32(version)}, rest != nil && len(rest) == 0 && version == uint64(uint32(version))
 }
 
 // TextRowKey is the key of the text of a page.
-func TextRowKey(num uint64) []byte { return binary.BigEndian.AppendUint64(nil, num) }
+func TextRowKey(num uint64) []byte { return codec.AppendOrdered(nil, num) }
 
 // Proof is the end of a row: its place in the audit.
 type Proof struct {

@@ -15,13 +15,13 @@ func asciiWord(c byte) bool {
 	return 'a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '_'
 }
 
-// hashShift leaves 32 bits of a token's hash, because a conversation keeps the hashes of every word of every turn. Two
-// different words have the same hash once in 2^32 pairs, and a turn then counts as one word nearer to an intent than it is.
-const hashShift = 32
+// hashShift leaves 24 bits of a token's hash, because a conversation keeps the hashes of every word of every turn. Two
+// different words have the same hash once in 2^24 pairs, and a turn then counts as one word nearer to an intent than it is.
+const hashShift = 40
 
 func hash(token string) uint64 { return xxhash.Sum64String(token) >> hashShift }
 
-// TokenSet returns the hashes of a message's distinct tokens, sorted: numbers below 2^32. A Block keeps them so that a pass needs no text.
+// TokenSet returns the hashes of a message's distinct tokens, sorted: numbers below 2^24. A Block keeps them so that a pass needs no text.
 // Pass the header of a message as well, above all its author: on LoCoMo questions that alone lowers evicted evidence
 // under the recommended parameters from 26 to 2 in a hundred. Tokens are runs of letters, marks, digits and underscore
 // after NFKC and Lower, English words by their stem. Scripts written without spaces give pairs of neighbouring

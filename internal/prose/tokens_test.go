@@ -18,7 +18,7 @@ func plainSet(texts ...string) (set []uint64) {
 			if strings.Trim(w, "abcdefghijklmnopqrstuvwxyz") == "" {
 				w = english.Stem(w, true)
 			}
-			set = append(set, xxhash.Sum64String(w)>>32)
+			set = append(set, xxhash.Sum64String(w)>>40)
 		}
 	}
 	slices.Sort(set)

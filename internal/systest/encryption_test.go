@@ -2,7 +2,6 @@ package systest_test
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -14,6 +13,7 @@ import (
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/filestore"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
@@ -288,7 +288,7 @@ func TestEncryptedMoved(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, file.Update(func(tx *bbolt.Tx) error {
 		b := tx.Bucket([]byte("content"))
-		one, two := binary.BigEndian.AppendUint64(nil, 1), binary.BigEndian.AppendUint64(nil, 2)
+		one, two := format.TextRowKey(1), format.TextRowKey(2)
 		v, w := bytes.Clone(b.Get(one)), bytes.Clone(b.Get(two))
 		require.NotEmpty(t, v)
 		require.NotEmpty(t, w)
