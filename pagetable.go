@@ -28,7 +28,7 @@ import (
 // array in chunks, so that it grows without moving and a reader needs no lock.
 type pageTable struct {
 	store  store.Store
-	slots  atomic.Pointer[[]*slotChunk]
+	slots  atomic.Pointer[[]atomic.Pointer[slotChunk]]
 	mu     sync.Mutex
 	frames *frames
 
@@ -39,8 +39,9 @@ type pageTable struct {
 	pins, unpins atomic.Uint64 // pins is the clock of the working set: the stamp of each hit
 }
 
-// slotChunk is a fixed part of the slots. Page numbers are dense, so an array needs less memory than a map and no lock.
-type slotChunk [1024]atomic.Pointer[frame]
+// slotChunk is a fixed part of the slots, made with the first of its frames. Page numbers are dense, so an array needs less
+// memory than a map and no lock.
+type slotChunk [128]atomic.Pointer[frame]
 
 // TableStats are counters of the working set since Open. Bytes and Limit are in bytes.
 type TableStats struct {
@@ -57,7 +58,7 @@ type TableStats struct {
 // newPageTable makes an empty working set of at most limit bytes; 0 or less: nothing is kept.
 func newPageTable(st store.Store, limit int64) *pageTable {
 	t := &pageTable{store: st, frames: newFrames(max(limit, 0))}
-	t.slots.Store(&[]*slotChunk{})
+	t.slots.Store(&[]atomic.Pointer[slotChunk]{})
 	t.seen.Store(st.Mark().LSN)
 	return t
 }
@@ -66,20 +67,26 @@ func newPageTable(st store.Store, limit int64) *pageTable {
 func (t *pageTable) slot(num uint64) *atomic.Pointer[frame] {
 	chunks := *t.slots.Load()
 	if i := num / uint64(len(slotChunk{})); i < uint64(len(chunks)) {
-		return &chunks[i][num%uint64(len(slotChunk{}))]
+		if c := chunks[i].Load(); c != nil {
+			return &c[num%uint64(len(slotChunk{}))]
+		}
 	}
 	return nil
 }
 
 // grow makes a slot for a page number. The caller holds mu.
 func (t *pageTable) grow(num uint64) *atomic.Pointer[frame] {
-	chunks := *t.slots.Load()
-	if need := int(num/uint64(len(slotChunk{}))) + 1; need > len(chunks) {
-		more := append([]*slotChunk(nil), chunks...)
-		for len(more) < need {
-			more = append(more, new(slotChunk))
+	chunks, at := *t.slots.Load(), int(num/uint64(len(slotChunk{})))
+	if at >= len(chunks) {
+		more := make([]atomic.Pointer[slotChunk], max(at+1, len(chunks)*5/4))
+		for i := range chunks {
+			more[i].Store(chunks[i].Load())
 		}
 		t.slots.Store(&more)
+		chunks = more
+	}
+	if chunks[at].Load() == nil {
+		chunks[at].Store(new(slotChunk))
 	}
 	return t.slot(num)
 }
