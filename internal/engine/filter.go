@@ -594,8 +594,13 @@ type idList struct {
 	arts []uint32
 	done int // how many are in order
 
-	byAge []uint32 // by the commit of their newest version, latest first; valid at LSN aged
-	aged  uint64
+	aged *agedList // nil: it was never asked for
+}
+
+// agedList has artefacts by the commit of their newest version, latest first, as they were at an LSN.
+type agedList struct {
+	arts []uint32
+	lsn  uint64
 }
 
 // all returns the artefacts in no particular order. The slice must not be changed.

@@ -529,13 +529,13 @@ func (c *catalogue) cursor(art uint64, newest bool) string {
 func (l *idList) newest(c *catalogue) []uint32 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.byAge != nil && l.aged == c.lsn {
-		return l.byAge
+	if l.aged != nil && l.aged.lsn == c.lsn {
+		return l.aged.arts
 	}
 	byAge := slices.Clone(l.arts)
 	slices.SortFunc(byAge, func(a, b uint32) int {
 		return cmp.Or(cmp.Compare(c.art(uint64(b)).lsn, c.art(uint64(a)).lsn), bytes.Compare(c.idBytes(a), c.idBytes(b)))
 	})
-	l.byAge, l.aged = byAge, c.lsn
+	l.aged = &agedList{byAge, c.lsn}
 	return byAge
 }
