@@ -20,7 +20,7 @@ import (
 //
 //	leaves-N  the bytes of leaves N and following, framed   ← truth
 //	index     one row of fixed width per leaf
-//	hashes    the stored hashes of the tree, as tlog numbers them
+//	hashes    the hashes of each fourth level of the tree
 //	mark      up to which leaf all of it was synced, and the root there
 //
 // leaves, index and hashes are only ever appended to; mark is replaced by a rename, after the

@@ -356,11 +356,11 @@ func (l *Log) compare(index uint64, body []byte) error {
 		if err != nil {
 			return err
 		}
-		hash, err := v.ReadHashes([]int64{leafHashAt(index)})
+		hash, err := v.hash(0, int64(index))
 		if err != nil {
 			return err
 		}
-		same = hash[0] == LeafHash(body)
+		same = hash == LeafHash(body)
 	}
 	if !same {
 		return &codec.CorruptError{File: audit, Unit: codec.UnitLeaf, Num: index, Err: errUnlike, Hint: hintRestore}

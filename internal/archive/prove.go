@@ -20,11 +20,9 @@ func (l *Log) ProveInclusion(i, size uint64) (manifest.Inclusion, error) {
 	if p.Root, err = v.root(size); err != nil {
 		return manifest.Inclusion{}, err
 	}
-	leaf, err := v.ReadHashes([]int64{leafHashAt(i)})
-	if err != nil {
+	if p.Leaf, err = v.hash(0, int64(i)); err != nil {
 		return manifest.Inclusion{}, err
 	}
-	p.Leaf = leaf[0]
 	path, err := tlog.ProveRecord(int64(size), int64(i), v)
 	p.Path = path
 	return p, err

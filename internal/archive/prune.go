@@ -14,7 +14,6 @@ import (
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/wal"
 	"github.com/oklog/ulid/v2"
-	"golang.org/x/mod/sumdb/tlog"
 )
 
 // A prune removes the bodies of leaves and keeps their hashes, so the tree, every head and every
@@ -141,9 +140,6 @@ func (v *view) prunedError(i uint64, stub []byte) error {
 	}
 	return fmt.Errorf("%w: leaf %d was %s", manifest.ErrPruned, i, r.Pruned)
 }
-
-// leafHashAt is the place of the hash of leaf i among the stored hashes.
-func leafHashAt(i uint64) int64 { return tlog.StoredHashIndex(0, int64(i)) }
 
 // vouching is the digest of the stubs of one prune, in the order of the log.
 type vouching struct {
@@ -324,20 +320,20 @@ func (w *pruner) vouched(ctx context.Context) (todo bool, err error) {
 		if err != nil {
 			return err
 		}
-		leaf, err := w.v.ReadHashes([]int64{leafHashAt(i)})
+		leaf, err := w.v.hash(0, int64(i))
 		if err != nil {
 			return err
 		}
 		if !r.pruned {
 			todo = true
-			if LeafHash(b) != leaf[0] {
+			if LeafHash(b) != leaf {
 				return corruptAt(leavesName, int64(r.off), int64(i), errors.New("the leaf does not give the stored hash"))
 			}
 			if b, err = stubBytes(i, b, w.by); err != nil {
 				return err
 			}
 		}
-		c.add(i, leaf[0], b)
+		c.add(i, leaf, b)
 		return nil
 	})
 	if err == nil && todo && (c.n != w.p.Size || !slices.Equal(c.sum.Sum(nil), w.p.Root)) {
