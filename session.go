@@ -165,7 +165,7 @@ func (c *Session) Observe(ctx context.Context, estimated, actual int) error {
 // Pass decides which turns stay whole, which become stubs and which leave the window, in one transaction. It reads
 // metadata only. With the history, intent and parameters of the pass in force it returns that pass's verdicts and
 // writes nothing. If SetWindow was called and the verdicts would overfill the window, the same transaction compacts it;
-// ErrHeadroom when that is not enough, and then nothing changes.
+// ErrHeadroom when that is not enough, and then nothing changes. ErrNotFound for a session that nobody has begun.
 func (c *Session) Pass(ctx context.Context, q session.PassQuery) (*session.StoredPass, error) {
 	if !q.DryRun {
 		if err := c.s.hostOnly("Session.Pass"); err != nil {

@@ -868,3 +868,14 @@ func TestAppendBesideAPut(t *testing.T) {
 		require.NoError(t, db.Close())
 	}
 }
+
+// TestPassOfNoSession: a pass over a session that nobody has begun, a misspelt one say, is refused and begins none.
+func TestPassOfNoSession(t *testing.T) {
+	_, chat := openTalk(t)
+	for _, dry := range []bool{true, false} {
+		_, err := chat.Pass(ctx, session.PassQuery{Keywords: []string{"refund"}, DryRun: dry})
+		require.ErrorIs(t, err, store.ErrNotFound)
+	}
+	must(chat.Append(ctx, Turn{Role: "user", Text: "a refund"}))(t)
+	require.EqualValues(t, 1, must(chat.Pass(ctx, session.PassQuery{Keywords: []string{"refund"}}))(t).Number)
+}

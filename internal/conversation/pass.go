@@ -77,6 +77,9 @@ func (c *Conversation) Pass(ctx context.Context, actor string, q session.PassQue
 }
 
 func (c *Conversation) pass(ctx context.Context, actor string, q session.PassQuery) (*session.StoredPass, error) {
+	if err := c.Exists(ctx); err != nil {
+		return nil, err
+	}
 	if q.Params == (session.Params{}) {
 		q.Params = session.RecommendedParams()
 	}
