@@ -226,6 +226,9 @@ func (w *work) turn(ctx context.Context) error {
 func (w *work) pass(ctx context.Context) error {
 	c := w.s.Session(fmt.Sprintf("chat/%d", w.rnd.IntN(5)))
 	_, err := c.Pass(ctx, session.PassQuery{Keywords: strings.Fields(w.question())})
+	if errors.Is(err, store.ErrNotFound) { // no turn has begun it yet
+		return nil
+	}
 	return err
 }
 
