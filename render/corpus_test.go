@@ -146,10 +146,30 @@ func shown(p Page, shape shape, n int) Page {
 	if q.Stale {
 		turn.Stale, turn.Source, turn.Date = true, q.Source, q.Date
 	}
-	if shape != shapeOpenAI || q.Role == RoleSystem || q.Role == RoleTool {
+	if shape != shapeOpenAI {
+		turn.Name = ""
+		return turn
+	}
+	turn.ToolCallID = cutShort(turn.ToolCallID, escapeAttr, unescape)
+	for i := range turn.ToolCalls {
+		turn.ToolCalls[i].ID = cutShort(turn.ToolCalls[i].ID, escapeAttr, unescape)
+	}
+	if turn.Name = cutShort(turn.Name, escapeName, parseName); q.Role == RoleSystem || q.Role == RoleTool {
 		turn.Name = ""
 	}
 	return turn
+}
+
+// cutShort is what a reader gets of a name or call id that OpenAI is sent.
+func cutShort(s string, escape func(string) string, parse func(string) (string, error)) string {
+	if len(escape(s)) <= 64 {
+		return s
+	}
+	short, err := parse(shortened(s, escape))
+	if err != nil {
+		panic(err)
+	}
+	return short
 }
 
 func shownAll(pages []Page, shape shape) []Page {
@@ -159,7 +179,12 @@ func shownAll(pages []Page, shape shape) []Page {
 	}
 	if provider, _ := shape.of(); provider == shapeAnthropic && len(out) > 0 {
 		if p := &out[len(out)-1]; p.Role == RoleAssistant && len(p.ToolCalls) == 0 { // Anthropic takes no white space there
-			p.Text = strings.TrimRightFunc(p.Text, unicode.IsSpace)
+			sent := Escape(p.Text)
+			if strings.TrimSpace(sent) == "" && sent != "" {
+				_, size := utf8.DecodeRuneInString(sent)
+				sent = string(appendEscape(nil, sent[:size])) + sent[size:]
+			}
+			p.Text, _ = unescape(strings.TrimRightFunc(sent, unicode.IsSpace))
 		}
 	}
 	return out

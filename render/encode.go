@@ -25,9 +25,9 @@ func callID(id string, p shape) string {
 	switch p {
 	case shapeAnthropic:
 	case shapeOpenAI:
-		return shortened(string(appendAttr(nil, id)))
+		return shortened(id, escapeAttr)
 	default:
-		return string(appendAttr(nil, id))
+		return escapeAttr(id)
 	}
 	legal := id != "" && !strings.HasPrefix(id, idMark)
 	for i := 0; i < len(id) && legal; i++ {
@@ -39,19 +39,32 @@ func callID(id string, p shape) string {
 	return idMark + hex.EncodeToString([]byte(id))
 }
 
-// shortened writes the beginning of a longer name or call id for OpenAI, which
-// accepts 64 bytes. A digest keeps those apart that begin alike.
-func shortened(s string) string {
-	if len(s) <= 64 {
-		return s
+// shortened encodes a name or call id for OpenAI, which accepts 64 bytes: of a
+// longer one the beginning, with a digest that keeps those apart that begin alike.
+func shortened(s string, encode func(string) string) string {
+	whole := encode(s)
+	if len(whole) <= 64 {
+		return whole
 	}
-	sum := sha256.Sum256([]byte(s))
-	return strings.ToValidUTF8(s[:40], "") + "_" + hex.EncodeToString(sum[:8])
+	begin := ""
+	for i := range s { // the escape of a character is not cut
+		next := encode(s[:i])
+		if len(next) > 40 {
+			break
+		}
+		begin = next
+	}
+	sum := sha256.Sum256([]byte(whole))
+	return begin + "_" + hex.EncodeToString(sum[:8])
 }
+
+func escapeAttr(s string) string { return string(appendAttr(nil, s)) }
 
 // encodeName writes a participant's name for OpenAI, which refuses white space
 // and <|\/>: those, %, and what does not show become %XX.
-func encodeName(name string) string {
+func encodeName(name string) string { return shortened(name, escapeName) }
+
+func escapeName(name string) string {
 	var b strings.Builder
 	for i := 0; i < len(name); {
 		r, size := utf8.DecodeRuneInString(name[i:])
@@ -66,7 +79,7 @@ func encodeName(name string) string {
 		}
 		i += size
 	}
-	return shortened(b.String())
+	return b.String()
 }
 
 // unparsedKey holds arguments that could not be sent as they are.

@@ -478,6 +478,9 @@ func parsePart(part, role, fence string, p *Page) (err error) {
 	p.Role = role
 	if s, ok := strings.CutPrefix(part, openStale+fence); ok {
 		head, body, ok := strings.Cut(s, ">\n")
+		if !ok { // the end of a request to Anthropic, which takes no white space there
+			head, ok = strings.CutSuffix(s, ">")
+		}
 		if !ok {
 			return fmt.Errorf("%w: the line that says stale does not end", errParse)
 		}
