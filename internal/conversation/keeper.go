@@ -393,7 +393,7 @@ func (k *keeper) lookOnce(ctx context.Context, of [2]string, by Summarizer) (at 
 	if retry := s.machine.RetryAt(); !retry.IsZero() {
 		at = time.Now().Add(max(retry.Sub(now), LookAgain))
 	}
-	return at, at.IsZero() && s.machine.Phase == Idle, err
+	return at, err == nil && at.IsZero() && s.machine.Phase == Idle, err
 }
 
 // may reports whether this process does what a session needs, or else until when its holder has time. It takes the hold
