@@ -26,7 +26,7 @@ func openTest(t *testing.T, path string, opts Options) *DB {
 	t.Helper()
 	opts.NoWatch = true // tests look when they choose to; those of the background open the database themselves
 	elsewhere := OwnedElsewhere(t, path, opts)
-	db := must(Open(path, opts))(t)
+	db := must(Open(path, Patient(opts)))(t)
 	elsewhere(db)
 	t.Cleanup(func() { _ = db.Close() })
 	return db
@@ -102,6 +102,14 @@ var owners struct {
 type ownedElsewhere struct {
 	*DB
 	clients int
+}
+
+// Patient returns the options of a client of remoteTests: an owner that waits for a processor is not silent to it.
+func Patient(o Options) Options {
+	if remoteTests && o.AnswerTimeout == 0 {
+		o.AnswerTimeout = time.Minute
+	}
+	return o
 }
 
 // OwnedElsewhere opens the database as another process would, before the test does, where remoteTests is set. The test gives

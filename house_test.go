@@ -51,10 +51,7 @@ func open(t testing.TB, opts Options) *DB {
 func openAt(t testing.TB, path string, opts Options) *DB {
 	t.Helper()
 	elsewhere := OwnedElsewhere(t, path, opts)
-	if ThroughClient() && opts.AnswerTimeout == 0 {
-		opts.AnswerTimeout = time.Minute // an owner that waits for a processor is not silent
-	}
-	db := must(Open(path, opts))(t)
+	db := must(Open(path, Patient(opts)))(t)
 	elsewhere(db)
 	t.Cleanup(func() { checkAndClose(t, db) })
 	return db
