@@ -677,6 +677,58 @@ func TestWatchUnderConstantWrites(t *testing.T) {
 	require.LessOrEqual(t, st.Actual, st.Limits.Target)
 }
 
+// overtaken is a store that lets somebody else make room between a look in the background and the pass that it decides on.
+type overtaken struct {
+	store.Store
+	once sync.Once
+	room func()
+}
+
+func (s *overtaken) State(ctx context.Context, key string) (store.StateRow, error) {
+	row, err := s.Store.State(ctx, key)
+	if strings.HasPrefix(key, conversation.WatchRowKey) && ctx.Value(s) == nil { // the last row of a look in the background
+		s.once.Do(s.room)
+	}
+	return row, err
+}
+
+// A look that somebody else's pass overtakes finds nothing to compact. That is no reason to back off: until the back-off ended,
+// commits would have to make room, as when Close looks again after a pass whose outcome it does not know.
+func TestWatchIsOvertaken(t *testing.T) {
+	db := openTest(t, filepath.Join(t.TempDir(), "agent.ctx"), Options{Exclusive: true})
+	chat := db.Scope("acme/agent").Session("chat")
+	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 4000, KeepLast: 2}))
+	r := rand.New(rand.NewPCG(1, 2))
+	appendUntil := func(enough func(*session.Inspection) bool) {
+		for !enough(must(chat.Inspect(ctx))(t)) {
+			must(chat.Append(ctx, Turn{Role: "assistant", Text: longProse(r, 30)}))(t)
+		}
+	}
+	full := func(w *session.Inspection) bool { return w.Tokens > w.Limits.Trigger }
+	appendUntil(full)
+	looked := make(chan struct{})
+	var w *Watcher
+	st := &overtaken{Store: db.sessions.Store, room: func() {
+		must(w.Apply(ctx, mustPlan(t, w, db.opts.Clock())))(t)
+		close(looked)
+	}}
+	db.sessions.Store = st
+	foreground := context.WithValue(ctx, st, true)
+	w = must(chat.Watch(foreground))(t)
+	require.NoError(t, w.Start(foreground))
+	<-looked
+	w.Stop() // waits for the look
+	stats := must(w.Stats(ctx))(t)
+	require.LessOrEqual(t, stats.Actual, stats.Limits.Target)
+	require.Zero(t, stats.Counters.Blocked)
+	require.NotEqual(t, "blocked", stats.Phase)
+
+	appendUntil(full) // control: the next pass is due at once
+	must(w.Step(ctx, db.opts.Clock()))(t)
+	require.Equal(t, 1, must(w.Stats(ctx))(t).Counters.Passes)
+	require.NoError(t, db.Close())
+}
+
 // openBackground opens a database whose owner watches.
 func openBackground(t *testing.T, path string, opts Options) *DB {
 	t.Helper()

@@ -298,8 +298,8 @@ func (w *Watcher) step(ctx context.Context, now time.Time, s *sight, tokens int,
 		var out Outcome
 		var more []session.Event
 		out, err = w.act(ctx, now, move, by)
-		if ctx.Err() != nil && !out.Applied {
-			return nil, err // nothing was done, and the next step begins again
+		if !out.Applied && (ctx.Err() != nil || err == nil && out.Plan.Actual <= m.Limits.Trigger) {
+			return nil, err // nothing was done, or others made room since the look: the next step begins again
 		}
 		s.machine, more = m.Done(now, move, out)
 		events = append(events, more...)
