@@ -124,9 +124,10 @@ func packFrame(kind byte, v any) ([]byte, error) {
 // unpack decodes what pack made into what v points to. Bytes behind the value are an error: they
 // mean that the message is not what its reader takes it for.
 func unpack(b []byte, v any) error {
-	err := codec.Scan(b)
-	if err == nil {
-		err = get(newReader(b), reflect.ValueOf(v).Elem())
+	r := newReader(b)
+	err := get(r, reflect.ValueOf(v).Elem())
+	if err == nil && r.in.Len() > 0 {
+		err = fmt.Errorf("%d bytes follow the value", r.in.Len())
 	}
 	if err != nil {
 		return fmt.Errorf("ctxpage: decode from the socket: %w", err)

@@ -300,6 +300,9 @@ func getError(d *reader) (err, bad error) {
 	if bad := errors.Join(get(d, v), d.skip()); bad != nil {
 		return nil, bad
 	}
+	if v.IsZero() && t.Kind() == reflect.Pointer { // it has a type but no value: its Error would panic
+		return nil, fmt.Errorf("a %s that is nil", name)
+	}
 	return v.Interface().(error), nil
 }
 

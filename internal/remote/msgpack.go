@@ -3,6 +3,7 @@ package remote
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"sync"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
@@ -65,9 +66,11 @@ func (w *writer) bytes(v []byte) {
 	w.b.Write(v)
 }
 
-// reader is a message being read, which codec.Scan has found sound: every length in it fits, and it
-// is not deep. Its results share no memory with the message, unless a method says so.
+// reader is a message being read. Nothing in it is trusted: memory is taken as values come, not as
+// lengths announce them, and only errors nest, which are bounded. Its results share no memory with the
+// message, unless a method says so.
 type reader struct {
+	in    *bytes.Reader // d reads no further than it decodes
 	d     *msgpack.Decoder
 	field [maxName]byte
 	depth int // of errors in errors
@@ -76,7 +79,10 @@ type reader struct {
 // maxName bounds the name of a field, also of one that this program does not know.
 const maxName = 255
 
-func newReader(b []byte) *reader { return &reader{d: msgpack.NewDecoder(bytes.NewReader(b))} }
+func newReader(b []byte) *reader {
+	in := bytes.NewReader(b)
+	return &reader{in: in, d: msgpack.NewDecoder(in)}
+}
 
 // null reads a nil, if one is next.
 func (r *reader) null() bool {
@@ -91,10 +97,33 @@ func (r *reader) int() (int64, error)       { return r.d.DecodeInt64() }
 func (r *reader) uint() (uint64, error)     { return r.d.DecodeUint64() }
 func (r *reader) float64() (float64, error) { return r.d.DecodeFloat64() }
 func (r *reader) text() (string, error)     { return r.d.DecodeString() }
-func (r *reader) bytes() ([]byte, error)    { return r.d.DecodeBytes() }
 func (r *reader) list() (int, error)        { return r.d.DecodeArrayLen() }
 func (r *reader) dict() (int, error)        { return r.d.DecodeMapLen() }
-func (r *reader) skip() error               { return r.d.Skip() }
+
+// bytes checks the length itself: the decoder would take the memory that a length announces.
+func (r *reader) bytes() ([]byte, error) {
+	n, err := r.d.DecodeBytesLen()
+	if err != nil || n < 0 {
+		return nil, err
+	}
+	if n > r.in.Len() {
+		return nil, io.ErrUnexpectedEOF
+	}
+	b := make([]byte, n)
+	return b, r.d.ReadFull(b)
+}
+
+// skip passes over a value. It counts what nests: a call for each level would take up the stack.
+func (r *reader) skip() error {
+	for left := 1; left > 0; left-- {
+		n, err := codec.Items(r.d)
+		if err != nil {
+			return err
+		}
+		left += n
+	}
+	return nil
+}
 
 // name reads the name of a field, in memory that the next name overwrites.
 func (r *reader) name() ([]byte, error) {
