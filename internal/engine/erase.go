@@ -114,9 +114,13 @@ func (s *Engine) namedSince(ctx context.Context, job *store.EraseJob) error {
 		return nil
 	}
 	names := format.NewNameSet(n)
+	size, err := s.Audit().Size(ctx) // with the leaves of reads that ended and are not on the disk yet
+	if err != nil {
+		return err
+	}
 	var bodies []uint64
 	_ = archive.EachOf(job.Leaves, func(i uint64) error { bodies = append(bodies, i); return nil })
-	err := store.EachRecord(ctx, s.Audit(), job.Named.Leaves, s.Leaves.Size(), false, func(r *manifest.Record) error {
+	err = store.EachRecord(ctx, s.Audit(), job.Named.Leaves, size, false, func(r *manifest.Record) error {
 		if r.Pruned == nil && archive.Prunable(r.Type) && names.InLeaf(r) {
 			if bodies = append(bodies, r.Index); r.QuestionKept {
 				job.Questions = append(job.Questions, r.Index)

@@ -404,6 +404,35 @@ func TestNamesHeldMeanwhile(t *testing.T) {
 	}
 }
 
+// meanwhile is a store that does something before it erases.
+type meanwhile struct {
+	store.Store
+	do func()
+}
+
+func (m meanwhile) Maintain(ctx context.Context, job store.Job, progress store.Progress) (store.JobReport, error) {
+	if job.Kind == store.JobErase {
+		m.do()
+	}
+	return m.Store.Maintain(ctx, job, progress)
+}
+
+// TestNamesReadMeanwhile: the context of a read that ends behind the search of an erase goes, too, also while its leaf is with the
+// operating system only.
+func TestNamesReadMeanwhile(t *testing.T) {
+	for _, names := range []bool{true, false} {
+		path := filepath.Join(t.TempDir(), "agent.ctx")
+		st := must(filestore.Open(filestore.Options{Path: path, State: ctxpage.StateKinds()}))(t)
+		db := must(ctxpage.Open(path, ctxpage.Options{Store: st}))(t)
+		defer db.Close()
+		s := db.Scope("acme")
+		must(s.Put(ctx, ctxpage.Artefact{ID: "zq7xname", Text: "The kettle is red.", Subject: "ann"}))(t)
+		read := meanwhile{st, func() { must(db.Scope("acme", ctxpage.WithActor("zq7xname")).Assemble(ctx, ctxpage.Query{Text: "kettle", Budget: 1000}))(t) }}
+		must(eraseplan.Run(ctx, read, &ops.Request{Subject: "ann", By: "desk", Reason: "asked", Names: names}))(t)
+		require.Equal(t, !names, raw(t, filepath.Dir(path), "zq7xname"))
+	}
+}
+
 // must returns a check that fails the test unless err is nil, and returns v: v := must(s.Get(ctx, id))(t).
 func must[T any](v T, err error) func(require.TestingT) T { return dbtest.Must(v, err) }
 
