@@ -320,7 +320,7 @@ var frozenLeftOut = []struct {
 	to   string
 }{
 	{regexp.MustCompile(`  +`), "  "},
-	{regexp.MustCompile(`"(file_bytes|log_bytes|column_bytes|unflushed_rows|applied_lsn|leaves_archived|checkpoints|archived|bodies|before|after|free|log|Rows|Bytes|Segments|Applied|pid|format|renderer)": ?\d+`), `"$1":N`},
+	{regexp.MustCompile(`"(file_bytes|file_before|file_after|log_bytes|column_bytes|unflushed_rows|applied_lsn|leaves_archived|checkpoints|archived|bodies|before|after|free|log|Rows|Bytes|Segments|Applied|pid|format|renderer)": ?\d+`), `"$1":N`},
 	{regexp.MustCompile(`"bytes": ?\d{6,}`), `"bytes":N`},
 	{regexp.MustCompile(`(file bytes|log bytes|unflushed rows|applied|archived|format)  ?\d+`), "$1 N"},
 	{regexp.MustCompile(`\d+ (archived|of them in the archive|bytes of the log)|(copied|the file has|it had) \d+( bytes)?`), "$1 $2 N"},
