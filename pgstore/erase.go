@@ -140,7 +140,7 @@ func (s *Store) purgeCache(ctx context.Context) (did bool, err error) {
 	if err := s.cache.compact(); err != nil {
 		return false, s.die(fmt.Errorf("compact the cache: %w", err))
 	}
-	s.purged.Store(newest)
+	s.purged.Store(max(newest, s.purged.Load())) // a purge that began later may have ended before
 	return true, nil
 }
 

@@ -78,6 +78,11 @@ func (l *serverLog) continues(seq uint64, sum []byte) (is bool, err error) {
 
 // deliver hands one record to the engine.
 func (l *serverLog) deliver(kind engine.Kind, at position, body []byte, mine bool, number *int64) (err error) {
+	if kind == engine.KindCommit { // before the engine has it: a checkpoint that takes it asks for its chain
+		l.mu.Lock()
+		l.commits[at.seq] = at.chain
+		l.mu.Unlock()
+	}
 	is := false
 	if mine && number != nil {
 		is, err = l.arrived(*number, body)
@@ -85,13 +90,11 @@ func (l *serverLog) deliver(kind engine.Kind, at position, body []byte, mine boo
 	if !is && err == nil {
 		err = l.s.eng.Follow(kind, at.seq, body)
 	}
+	if err == nil {
+		err = l.s.step("followed")
+	}
 	if err != nil {
 		return followError{l.s.damage(at.seq, err)}
-	}
-	if kind == engine.KindCommit {
-		l.mu.Lock()
-		l.commits[at.seq] = at.chain
-		l.mu.Unlock()
 	}
 	l.grown.Add(int64(len(body)))
 	l.moved(at)

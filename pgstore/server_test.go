@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -85,13 +86,23 @@ func newServer() (s *server, err error) {
 	if out, err := init.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("initdb: %w: %s", err, out)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
+	if s.port, err = findPort(); err != nil {
 		return nil, err
 	}
-	s.port = l.Addr().(*net.TCPAddr).Port
-	_ = l.Close()
 	return s, s.start()
+}
+
+// findPort finds a free port for a server. It is below those that the system chooses for others (32768 and above on Linux), or one of them
+// could get it while the server starts, or while a test has it stopped.
+func findPort() (port int, err error) {
+	for range 100 {
+		port = 20000 + rand.IntN(12000)
+		l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", port))
+		if err == nil {
+			return port, l.Close()
+		}
+	}
+	return 0, errors.New("no port is free")
 }
 
 func (s *server) data() string { return filepath.Join(s.dir, "data") }

@@ -3,7 +3,6 @@ package pgstore
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"os/user"
@@ -48,10 +47,9 @@ func (s *server) standbyOn(t *testing.T, port int) *server {
 
 func freePort(t *testing.T) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := findPort()
 	require.NoError(t, err)
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	return port
 }
 
 // A standby that is promoted behind the primary: a host that has the lost commits says that the log is another one, a head that

@@ -296,3 +296,29 @@ func TestLeavesGivenBack(t *testing.T) {
 		})
 	}
 }
+
+// A checkpoint that comes just as a host has followed a commit of another one finds the chain of its record.
+func TestCheckpointBehindFollowed(t *testing.T) {
+	t.Parallel()
+	dsn, name := onServer(t), ownName(t)
+	var st *Store
+	followed := 0
+	st = quiet(t, dsn, name, func(o *Options) {
+		o.hook = func(step string) error {
+			if step != "followed" {
+				return nil
+			}
+			followed++
+			_, err := st.checkpoint(t.Context())
+			return err
+		}
+	})
+	other := quiet(t, dsn, name, nil)
+	for n := range 3 {
+		mustPut(t, other, fmt.Sprint("page ", n), "words")
+	}
+	refresh(t, st)
+	require.Equal(t, 3, followed)
+	require.NoError(t, st.whyDead())
+	require.Equal(t, other.eng.Position(), st.eng.Position())
+}
