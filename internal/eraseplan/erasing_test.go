@@ -427,7 +427,9 @@ func TestNamesReadMeanwhile(t *testing.T) {
 		defer db.Close()
 		s := db.Scope("acme")
 		must(s.Put(ctx, ctxpage.Artefact{ID: "zq7xname", Text: "The kettle is red.", Subject: "ann"}))(t)
-		read := meanwhile{st, func() { must(db.Scope("acme", ctxpage.WithActor("zq7xname")).Assemble(ctx, ctxpage.Query{Text: "kettle", Budget: 1000}))(t) }}
+		read := meanwhile{st, func() {
+			must(db.Scope("acme", ctxpage.WithActor("zq7xname")).Assemble(ctx, ctxpage.Query{Text: "kettle", Budget: 1000}))(t)
+		}}
 		must(eraseplan.Run(ctx, read, &ops.Request{Subject: "ann", By: "desk", Reason: "asked", Names: names}))(t)
 		require.Equal(t, !names, raw(t, filepath.Dir(path), "zq7xname"))
 	}
