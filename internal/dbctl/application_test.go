@@ -95,7 +95,7 @@ func TestApplicationDatabaseDoesNotLookEmpty(t *testing.T) {
 	require.NotContains(t, r.out, "nothing found")
 	require.Contains(t, r.err, "3 left out: 2 "+noRoot+", 1 "+noScheme)
 	require.Contains(t, r.err, "--root "+docs+" lets this call read the files; --check never shows what is stored")
-	require.Contains(t, r.err, "file:"+docs+"/")
+	require.Contains(t, r.err, "file:"+filepath.ToSlash(docs)+"/")
 
 	c, by := counted(t, dbctl("", "search", file, "acme/support", "refund", "--json"))
 	require.Equal(t, map[string]int{noRoot: 2, noScheme: 1}, by)

@@ -10,9 +10,9 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"syscall"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/system"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -139,15 +139,10 @@ const childEnv = "DBCTL_CHECK_CHILD"
 
 // died judges a walk that ended without an answer: a fault is damage, being killed from outside is not.
 func died(path string, end *os.ProcessState, said string) ([]store.Problem, error) {
-	how := end.String()
-	if ws, ok := end.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
-		switch ws.Signal() {
-		case syscall.SIGKILL, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP:
-			return nil, failed("check: the walk was ended from outside (%s)", ws.Signal())
-		}
-		how = "signal: " + ws.Signal().String()
+	if system.Killed(end) {
+		return nil, failed("check: the walk was ended from outside (%s)", end)
 	}
-	what := "the walk over the file died (" + how + ")"
+	what := "the walk over the file died (" + end.String() + ")"
 	for _, l := range strings.Split(said, "\n") {
 		for _, telling := range []string{"fatal error:", "panic:", "unexpected fault", "[signal", "SIG"} {
 			if strings.HasPrefix(l, telling) {

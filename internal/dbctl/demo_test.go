@@ -73,6 +73,7 @@ func TestDemoOnAFolder(t *testing.T) {
 func TestDemoForAPerson(t *testing.T) {
 	tmp := t.TempDir()
 	t.Setenv("TMPDIR", tmp)
+	t.Setenv("TMP", tmp) // of Windows
 	dir := aFolder(t)
 	v := facts(t, dir)
 	r := dbctl("", "demo", dir)
@@ -88,12 +89,13 @@ func TestDemoForAPerson(t *testing.T) {
 	}
 	require.Contains(t, r.out, "--into DIR keeps them")
 	require.Regexp(t, `(?s)\| (\S+) opens each page: .*\| \S+ from .*\| \S+ end\n`, r.out, "it shows the first context")
-	require.Contains(t, ok(t, "", "demo", dir, "--into", filepath.Join(tmp, "mine")), "dbctl manifest verify "+filepath.Join(tmp, "mine", "demo.ctx"))
+	require.Contains(t, ok(t, "", "demo", dir, "--into", filepath.Join(tmp, "mine")), "dbctl manifest verify "+shellWords([]string{filepath.Join(tmp, "mine", "demo.ctx")}))
 	require.FileExists(t, filepath.Join(tmp, "mine", "demo.ctx"))
 }
 
 func TestDemoOnSmallFolders(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
+	t.Setenv("TMP", os.Getenv("TMPDIR")) // of Windows
 	for name, files := range map[string]map[string]string{
 		"one file":        {"a.txt": "The quick brown fox."},
 		"no word":         {"a": "1 2 3\n"},

@@ -134,7 +134,7 @@ func TestServersFindByMeaning(t *testing.T) {
 	clientHome(t)
 	t.Chdir(filepath.Dir(dir))
 	config := []string{"mcp", "config", "cursor", file, "--scope", "acme", "--model"}
-	require.Contains(t, ok(t, "", append(config, filepath.Base(dir))...), "--model="+dir, "a client starts it from any directory")
+	require.Contains(t, ok(t, "", append(config, filepath.Base(dir))...), "--model="+inJSON(dir), "a client starts it from any directory")
 	require.Contains(t, ok(t, "", append(config, "http://127.0.0.1:1/v1#m")...), "--model=http://127.0.0.1:1/v1#m")
 	require.Equal(t, exitFailed, dbctl("", append(config, "nowhere")...).code)
 	require.Equal(t, exitUsage, dbctl("", "serve", file, "--model", "http://127.0.0.1:1/v1").code)

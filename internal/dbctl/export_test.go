@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -96,11 +97,13 @@ func TestExportImport(t *testing.T) {
 		require.Equal(t, mine, string(got))
 	}
 
-	pipe, into, err := os.Pipe()
-	require.NoError(t, err)
-	require.NoError(t, into.Close())
-	defer pipe.Close()
-	require.Contains(t, dbctl("", "import", none, fmt.Sprintf("/dev/fd/%d", pipe.Fd())).err, "got a pipe")
+	if runtime.GOOS != "windows" { // where no name stands for an open file
+		pipe, into, err := os.Pipe()
+		require.NoError(t, err)
+		require.NoError(t, into.Close())
+		defer pipe.Close()
+		require.Contains(t, dbctl("", "import", none, fmt.Sprintf("/dev/fd/%d", pipe.Fd())).err, "got a pipe")
+	}
 	ok(t, "", "put", to, "acme/support", "mine", "x")
 	ok(t, "", "put", file, "acme/support", "mine", "y")
 	r = dbctl("", "import", to, exportOf(t, file))

@@ -5,8 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -22,6 +25,7 @@ import (
 const (
 	writerEnv = "DBCTL_TEST_WRITER"
 	dieEnv    = "DBCTL_TEST_DIE"
+	stubEnv   = "DBCTL_TEST_STUB"
 )
 
 func TestMain(m *testing.M) {
@@ -29,6 +33,8 @@ func TestMain(m *testing.M) {
 	switch {
 	case os.Getenv(writerEnv) != "":
 		writeForever(os.Getenv(writerEnv))
+	case os.Getenv(stubEnv) != "" && (len(os.Args) == 1 || os.Args[1] == stubEnv):
+		stub(os.Getenv(stubEnv))
 	case os.Getenv(childEnv) != "" && os.Getenv(dieEnv) != "":
 		die(os.Getenv(dieEnv))
 	case os.Getenv(childEnv) != "":
@@ -36,6 +42,30 @@ func TestMain(m *testing.M) {
 	}
 	os.Setenv("GORACE", "atexit_sleep_ms=0") // of children: the race detector lets each wait a second
 	os.Exit(dbtest.InMemory(m.Run))
+}
+
+// stub stands in for programs that dbctl runs: a summarizer, an evaluator, and the commands of clients, which write down in a file how
+// they are called. A file named fail beside it makes them fail.
+func stub(as string) {
+	switch as {
+	case "summarizer":
+		in, _ := io.ReadAll(os.Stdin)
+		fmt.Println(os.Getenv("CTXPAGE_MAX_TOKENS"), "of", string(in))
+	case "evaluator":
+		if in, _ := io.ReadAll(os.Stdin); !bytes.Contains(in, []byte(`"id":"answer"`)) {
+			os.Exit(1)
+		}
+		fmt.Println(`{"confidence": 0.9, "note": "checked"}`)
+	default:
+		log, err := os.OpenFile(as, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+		if err == nil {
+			_, err = fmt.Fprintln(log, strings.Join(os.Args[2:], "|"))
+		}
+		if _, fails := os.Stat(filepath.Join(filepath.Dir(as), "fail")); err != nil || fails == nil && os.Args[4] != "remove" {
+			os.Exit(1)
+		}
+	}
+	os.Exit(0)
 }
 
 // writeForever is an agent: it writes and reads until its input ends.
@@ -101,6 +131,8 @@ func die(how string) {
 		signalSelf(syscall.SIGBUS)
 	case "kill":
 		signalSelf(syscall.SIGKILL)
+	case "late":
+		_, _ = os.Stdin.Read(make([]byte, 1))
 	}
 	select {}
 }
@@ -150,6 +182,28 @@ func write(t testing.TB, dir, name, text string) {
 	path := filepath.Join(dir, filepath.FromSlash(name))
 	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+}
+
+// symlink makes a symbolic link. It reports whether there is one: Windows asks for a privilege, and wine makes none.
+func symlink(to, name string) bool {
+	if os.Symlink(to, name) != nil {
+		return false
+	}
+	_, err := os.Lstat(name)
+	return err == nil
+}
+
+// interrupt ends a process as Ctrl-C does, and wants it to end well. On Windows nobody can press it for another process, which is
+// killed.
+func interrupt(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	if runtime.GOOS == "windows" {
+		require.NoError(t, cmd.Process.Kill())
+		_ = cmd.Wait()
+		return
+	}
+	require.NoError(t, cmd.Process.Signal(os.Interrupt))
+	require.NoError(t, cmd.Wait())
 }
 
 // keys are the paths of all fields in a decoded JSON value.

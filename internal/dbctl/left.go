@@ -82,7 +82,7 @@ func countsInManifest(r *manifest.Record) (out []ctxpage.LeftCount) {
 	return out
 }
 
-// commonDir is the nearest directory that holds all files no root allows.
+// commonDir is the nearest directory that holds all files no root allows; "": they are on several drives of Windows.
 func commonDir(left []ctxpage.LeftOut) string {
 	var dir string
 	for _, l := range left {
@@ -93,7 +93,10 @@ func commonDir(left []ctxpage.LeftOut) string {
 		if dir == "" {
 			dir = filepath.Dir(e.Path)
 		}
-		for rel, err := filepath.Rel(dir, e.Path); err != nil || rel == ".." || strings.HasPrefix(rel, "../"); rel, err = filepath.Rel(dir, e.Path) {
+		for rel, err := filepath.Rel(dir, e.Path); err != nil || !filepath.IsLocal(rel); rel, err = filepath.Rel(dir, e.Path) {
+			if dir == filepath.Dir(dir) {
+				return ""
+			}
 			dir = filepath.Dir(dir)
 		}
 	}

@@ -14,22 +14,18 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/internal/dbtest"
 )
 
 // A host starts dbctl mcp on a database that is not there yet, writes with an evaluator, and ends it by closing the pipe.
 func TestMCPServesAHost(t *testing.T) {
-	dbtest.NeedsPosix(t, "a shell script that is a program")
-	dir := t.TempDir()
-	file := filepath.Join(dir, "agent.ctx")
-	judge := filepath.Join(dir, "judge")
-	require.NoError(t, os.WriteFile(judge, []byte("#!/bin/sh\ngrep -q '\"id\":\"answer\"' && echo '{\"confidence\": 0.9, \"note\": \"checked\"}'\n"), 0o700))
+	file := filepath.Join(t.TempDir(), "agent.ctx")
+	t.Setenv(stubEnv, "evaluator")
 	host := func(args ...string) *mcp.ClientSession {
 		cmd := exec.Command(os.Args[0], append([]string{"mcp", file, "--scope", "acme"}, args...)...)
 		cmd.Env = append(os.Environ(), childEnv+"=1")
 		return must(mcp.NewClient(&mcp.Implementation{Name: "host", Version: "1"}, nil).Connect(t.Context(), &mcp.CommandTransport{Command: cmd}, nil))(t)
 	}
-	s := host("--write", "--actor", "model", "--evaluator", judge)
+	s := host("--write", "--actor", "model", "--evaluator", os.Args[0])
 	put := func(id string) string {
 		res := must(s.CallTool(t.Context(), &mcp.CallToolParams{Name: "put", Arguments: map[string]any{"writes": []any{map[string]any{"id": id, "text": "Refund it."}}}}))(t)
 		b := must(json.Marshal(res))(t)

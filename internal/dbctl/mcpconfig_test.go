@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -15,6 +14,8 @@ import (
 func clientHome(t *testing.T) string {
 	home := t.TempDir()
 	t.Setenv("HOME", home)
+	t.Setenv("USERPROFILE", home) // of Windows
+	t.Setenv("APPDATA", filepath.Join(home, "AppData"))
 	for _, name := range []string{"XDG_CONFIG_HOME", "CODEX_HOME", "CLAUDE_CONFIG_DIR"} {
 		t.Setenv(name, "")
 	}
@@ -26,17 +27,18 @@ func readText(t *testing.T, path string) string {
 	return string(b)
 }
 
+// inJSON is a path as it is in JSON.
+func inJSON(path string) string { return strings.ReplaceAll(path, `\`, `\\`) }
+
 // The block of each client has the command with absolute paths, and names who judges writes.
 func TestMCPConfigOfEachClient(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skip("the paths are those of Linux")
-	}
 	home := clientHome(t)
+	settings := must(filepath.Rel(home, must(os.UserConfigDir())(t)))(t)
 	for client, want := range map[string]struct{ path, container, typ string }{
-		"claude-desktop": {".config/Claude/claude_desktop_config.json", "mcpServers", ""},
+		"claude-desktop": {settings + "/Claude/claude_desktop_config.json", "mcpServers", ""},
 		"claude-code":    {".claude.json", "mcpServers", "stdio"},
 		"cursor":         {".cursor/mcp.json", "mcpServers", ""},
-		"vscode":         {".config/Code/User/mcp.json", "servers", "stdio"},
+		"vscode":         {settings + "/Code/User/mcp.json", "servers", "stdio"},
 		"gemini":         {".gemini/settings.json", "mcpServers", ""},
 	} {
 		args := []string{"mcp", "config", client, "agent.ctx", "--scope=-odd", "--actor", "model", "--write"}
@@ -51,19 +53,16 @@ func TestMCPConfigOfEachClient(t *testing.T) {
 		require.NotContains(t, ok(t, "", append(args[:7:7], "--write", "--confirm", "kim")...), "supported")
 		require.NotContains(t, ok(t, "", args[:5]...), "supported", "reads are not judged")
 	}
-	require.Contains(t, ok(t, "", "mcp", "config", "cursor", "agent.ctx", "--scope", "a", "--write", "--evaluator", "judge"), "/internal/dbctl/judge")
+	require.Contains(t, ok(t, "", "mcp", "config", "cursor", "agent.ctx", "--scope", "a", "--write", "--evaluator", "judge"), inJSON(filepath.FromSlash("/internal/dbctl/judge")))
 	require.Contains(t, ok(t, "", "mcp", "config", "claude-code", "--http", "127.0.0.1:8700"), `"url": "http://127.0.0.1:8700/mcp"`)
 	toml := ok(t, "", "mcp", "config", "codex", "agent.ctx", "--scope", "a\"\\ü", "--actor", "m\x7f")
-	require.Regexp(t, `^\[mcp_servers.ctxpage\]\ncommand = "/.*"\nargs = \["mcp", "serve", "/.*", "--scope=a\\"\\\\ü", "--actor=m\\u007f"\]\n$`, toml)
+	require.Regexp(t, `^\[mcp_servers.ctxpage\]\ncommand = "(/|[A-Z]:).*"\nargs = \["mcp", "serve", "(/|[A-Z]:).*", "--scope=a\\"\\\\ü", "--actor=m\\u007f"\]\n$`, toml)
 	entries := must(os.ReadDir(home))(t)
 	require.Empty(t, entries, "printing writes nothing")
 }
 
 // --install uses the client's own command where it has one, and merges plain JSON elsewhere.
 func TestMCPConfigInstalls(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skip("the paths are those of Linux")
-	}
 	home := clientHome(t)
 	calls := stubs(t, home, "claude", "codex", "gemini", "code")
 	self := must(os.Executable())(t)
@@ -72,7 +71,7 @@ func TestMCPConfigInstalls(t *testing.T) {
 	for client, want := range map[string][]string{
 		"claude-code": {"claude|mcp|remove|--scope|user|ctxpage", "claude|mcp|add|--scope|user|ctxpage|--|" + self + serve},
 		"codex":       {"codex|mcp|remove|ctxpage", "codex|mcp|add|ctxpage|--|" + self + serve},
-		"vscode":      {`code|--add-mcp|{"name":"ctxpage","type":"stdio","command":"` + self + `","args":["mcp","serve","` + file + `","--scope=a"]}`},
+		"vscode":      {`code|--add-mcp|{"name":"ctxpage","type":"stdio","command":"` + inJSON(self) + `","args":["mcp","serve","` + inJSON(file) + `","--scope=a"]}`},
 	} {
 		require.Contains(t, ok(t, "", "mcp", "config", client, file, "--scope", "a", "--install"), "restart "+client)
 		require.Equal(t, want, calls())
@@ -85,7 +84,7 @@ func TestMCPConfigInstalls(t *testing.T) {
 		all := calls()
 		require.Equal(t, want, all[len(all)-1])
 	}
-	path := filepath.Join(home, ".config/Claude/claude_desktop_config.json")
+	path := filepath.Join(must(os.UserConfigDir())(t), "Claude/claude_desktop_config.json")
 	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
 	require.NoError(t, os.WriteFile(path, []byte("{\"theme\": 1.0e2, \"mcpServers\": {\"mine\": {}}}"), 0o600))
 	out := ok(t, "", "mcp", "config", "claude-desktop", file, "--scope", "a", "--install")
@@ -94,7 +93,7 @@ func TestMCPConfigInstalls(t *testing.T) {
 	require.Contains(t, text, `"theme": 1.0e2`)
 	require.Contains(t, text, `"mine": {}`)
 	require.Contains(t, text, `"ctxpage": {`)
-	require.NoError(t, os.Remove(filepath.Join(home, "bin", "code")))
+	require.NoError(t, os.RemoveAll(filepath.Join(home, "bin")))
 	r := dbctl("", "mcp", "config", "vscode", file, "--scope", "a", "--install")
 	require.Equal(t, exitFailed, r.code)
 	require.Contains(t, r.err, "code --add-mcp")

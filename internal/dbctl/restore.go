@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/eraseplan"
@@ -58,7 +57,7 @@ func (c *restoreCmd) Run(a *app) error {
 			a.Keyring = live
 		}
 	}
-	if _, err := os.Lstat(c.Backup); errors.Is(err, os.ErrNotExist) && !strings.Contains(c.Backup, ":") { // a colon: a socket
+	if _, err := os.Lstat(c.Backup); errors.Is(err, os.ErrNotExist) && !fileless(c.Backup) {
 		return fmt.Errorf("restore: there is no backup %s; name the main file of a backup: the one without -wal or -manifest", c.Backup)
 	}
 	ans, err := a.checkInChild(c.Backup, false)

@@ -2,8 +2,10 @@ package dbctl
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -17,10 +19,14 @@ func stubs(t *testing.T, home string, names ...string) (calls func() []string) {
 	require.NoError(t, os.MkdirAll(bin, 0o700))
 	log := filepath.Join(home, "calls")
 	for _, n := range names {
-		script := "#!/bin/sh\nprintf '%s' \"" + n + "\" >>" + log + "\nfor a in \"$@\"; do printf '|%s' \"$a\" >>" + log + "; done\necho >>" + log + "\n[ ! -e " + home + "/fail ] || [ \"$2\" = remove ]\n"
-		require.NoError(t, os.WriteFile(filepath.Join(bin, n), []byte(script), 0o700))
+		if runtime.GOOS == "windows" {
+			write(t, bin, n+".bat", fmt.Sprintf("@\"%s\" %s %s %%*\r\n", os.Args[0], stubEnv, n))
+			continue
+		}
+		require.NoError(t, os.WriteFile(filepath.Join(bin, n), fmt.Appendf(nil, "#!/bin/sh\nexec '%s' %s %s \"$@\"\n", os.Args[0], stubEnv, n), 0o700))
 	}
 	t.Setenv("PATH", bin)
+	t.Setenv(stubEnv, log)
 	return func() []string {
 		b, _ := os.ReadFile(log)
 		_ = os.Remove(log)
@@ -109,7 +115,9 @@ func TestSetupUndoLeavesNoFiles(t *testing.T) {
 	for _, link := range []bool{false, true} {
 		if link {
 			require.NoError(t, os.MkdirAll(cursor, 0o700))
-			require.NoError(t, os.Symlink(linked, filepath.Join(cursor, "mcp.json")))
+			if !symlink(linked, filepath.Join(cursor, "mcp.json")) {
+				break
+			}
 		}
 		ok(t, "", "setup", "cursor", filepath.Join(home, "agent.ctx"), "--scope", "acme")
 		require.FileExists(t, filepath.Join(cursor, "hooks.json"))

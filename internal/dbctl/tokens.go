@@ -63,11 +63,13 @@ func makeToken(path, prefix string) error {
 	}
 	_, err = f.WriteString(prefix + base64.RawURLEncoding.EncodeToString(secret) + "\n")
 	if err = errors.Join(err, f.Close()); err == nil {
-		if err = os.Link(f.Name(), path); errors.Is(err, fs.ErrExist) {
-			err = nil
-		} else if err != nil { // there are no links on this file system
-			return os.Rename(f.Name(), path)
-		}
+		err = system.RenameNew(f.Name(), path)
+	}
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, fs.ErrExist) {
+		err = nil
 	}
 	return errors.Join(err, os.Remove(f.Name()))
 }

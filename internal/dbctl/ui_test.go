@@ -68,8 +68,7 @@ func (i *inspecting) shows(trace string) string {
 	res, err := i.client.Get(i.origin + "/events?after=0")
 	require.NoError(i.t, err)
 	defer res.Body.Close()
-	require.NoError(i.t, i.cmd.Process.Signal(os.Interrupt))
-	require.NoError(i.t, i.cmd.Wait(), "an open stream does not keep it")
+	interrupt(i.t, i.cmd) // an open stream does not keep it
 	return body
 }
 

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -107,8 +106,7 @@ func TestWatchBesideServe(t *testing.T) {
 	require.Contains(t, s.post(t, "session/limit", `{"session":"chat","total":60000,"reserve_percent":100}`, asHost), "below 100")
 
 	// What the watcher was told to do with a summarizer of its own.
-	require.NoError(t, w.cmd.Process.Signal(syscall.SIGTERM))
-	require.NoError(t, w.cmd.Wait())
+	interrupt(t, w.cmd)
 	model := chatModel(t)
 	w = startWatch(t, file, "acme", "chat", "--summarizer", model.URL+"/v1#small")
 	for n, passes := 1000, 0; model.calls.Load() == 0; n++ {
@@ -161,9 +159,8 @@ func TestSummarizers(t *testing.T) {
 	require.ErrorContains(t, err, "400")
 	require.NotContains(t, err.Error(), "secret")
 
-	program := filepath.Join(t.TempDir(), "short.sh")
-	require.NoError(t, os.WriteFile(program, []byte("#!/bin/sh\necho \"$CTXPAGE_MAX_TOKENS of $(cat)\"\n"), 0o700))
-	require.NoError(t, (&summarizerFlags{SummarizerCmd: program}).summarizeWith(a))
+	t.Setenv(stubEnv, "summarizer")
+	require.NoError(t, (&summarizerFlags{SummarizerCmd: os.Args[0]}).summarizeWith(a))
 	out = must(a.summarizer.Summarize(t.Context(), "a long text", 50))(t)
 	require.Equal(t, "50 of a long text", out)
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"slices"
 	"syscall"
 )
 
@@ -36,6 +37,17 @@ func OpenFile(name string, flag int, perm fs.FileMode) (*os.File, error) {
 
 // Rename is os.Rename.
 func Rename(from, to string) error { return os.Rename(from, to) }
+
+// RenameNew is Rename that replaces nothing: it returns fs.ErrExist if there is a file. A file system without links replaces.
+func RenameNew(from, to string) error {
+	switch err := os.Link(from, to); {
+	case err == nil:
+		return os.Remove(from)
+	case errors.Is(err, fs.ErrExist):
+		return err
+	}
+	return os.Rename(from, to)
+}
 
 // Links returns the number of names of a regular file, by what Lstat or Stat returned for it.
 func Links(_ string, st fs.FileInfo) uint64 {
@@ -76,6 +88,12 @@ func UnlockMapped(f *os.File) { _ = Unlock(f) }
 
 // Alive reports whether a process exists.
 func Alive(pid int) bool { return pid > 0 && !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }
+
+// Killed reports whether a process was ended from outside.
+func Killed(end *os.ProcessState) bool {
+	ws, ok := end.Sys().(syscall.WaitStatus)
+	return ok && ws.Signaled() && slices.Contains([]syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP}, ws.Signal())
+}
 
 // SyncDir makes the names in a directory durable: a new or renamed file may be lost in a power cut
 // until then, however often it was synced itself.

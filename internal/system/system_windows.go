@@ -80,8 +80,29 @@ func OpenFile(name string, flag int, _ fs.FileMode) (*os.File, error) {
 
 // Rename is os.Rename, but waits while another process has the replaced file open, as a reader of the files has for a moment.
 func Rename(from, to string) error {
+	return patiently(func() error { return os.Rename(from, to) })
+}
+
+// RenameNew is Rename that replaces nothing: it returns fs.ErrExist if there is a file.
+func RenameNew(from, to string) error {
+	old, err := windows.UTF16PtrFromString(from)
+	if err != nil {
+		return err
+	}
+	name, err := windows.UTF16PtrFromString(to)
+	if err != nil {
+		return err
+	}
+	if err := patiently(func() error { return windows.MoveFileEx(old, name, 0) }); err != nil {
+		return &os.LinkError{Op: "rename", Old: from, New: to, Err: err}
+	}
+	return nil
+}
+
+// patiently renames, and waits as Rename says.
+func patiently(rename func() error) error {
 	for began, pause := time.Now(), time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
-		err := os.Rename(from, to)
+		err := rename()
 		open := errors.Is(err, windows.ERROR_ACCESS_DENIED) || errors.Is(err, windows.ERROR_SHARING_VIOLATION)
 		if !open || time.Since(began) > renamePatience {
 			return err
@@ -90,7 +111,7 @@ func Rename(from, to string) error {
 	}
 }
 
-// renamePatience is how long Rename waits.
+// renamePatience is how long a renaming waits.
 const renamePatience = 3 * time.Second
 
 // Links returns the number of names of a regular file; 1: it cannot be told.
@@ -157,6 +178,12 @@ func Alive(pid int) bool {
 	defer func() { _ = windows.CloseHandle(h) }()
 	state, err := windows.WaitForSingleObject(h, 0) // a process that ended exists as long as anybody has a handle of it
 	return err != nil || state != windows.WAIT_OBJECT_0
+}
+
+// Killed reports whether a process was ended from outside. taskkill, the task manager and Go end one with the code 1; Ctrl-C and a closed
+// console, with that of the second line.
+func Killed(end *os.ProcessState) bool {
+	return end.ExitCode() == 1 || uint32(end.ExitCode()) == uint32(windows.STATUS_CONTROL_C_EXIT)
 }
 
 // SyncDir does nothing: the file system keeps a log of names, and offers no sync of a directory.
