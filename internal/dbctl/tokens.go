@@ -22,7 +22,11 @@ const maxTokenFile = 64 << 10
 
 // readPrivate reads the file of a flag that nobody else can read.
 func readPrivate(flag, path string) ([]byte, error) {
-	f, err := os.Open(path)
+	var f *os.File
+	err := system.Patiently(func() (err error) { // another process may be about to give it this name
+		f, err = os.Open(path)
+		return err
+	})
 	if err != nil {
 		return nil, failed("%s: %v", flag, err)
 	}

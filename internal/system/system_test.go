@@ -1,11 +1,15 @@
 package system_test
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/ctxpage/ctxpage/internal/system"
@@ -135,4 +139,41 @@ func TestRenameOverAnOpenFile(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "new", string(text))
 	require.ErrorIs(t, system.Rename(next, name), os.ErrNotExist)
+}
+
+// A file is renamed only where there is none, also by many at once.
+func TestRenameNew(t *testing.T) {
+	dir := t.TempDir()
+	to := filepath.Join(dir, "to")
+	var done atomic.Int32
+	var all sync.WaitGroup
+	for i := range 16 {
+		all.Go(func() {
+			from := filepath.Join(dir, fmt.Sprint(i))
+			if err := os.WriteFile(from, []byte(from), 0o600); err != nil {
+				t.Error(err)
+				return
+			}
+			switch err := system.RenameNew(from, to); {
+			case err == nil:
+				done.Add(1)
+				if _, err := os.Stat(from); !errors.Is(err, fs.ErrNotExist) {
+					t.Error("two names: ", err)
+				}
+			case !errors.Is(err, fs.ErrExist):
+				t.Error(err)
+			}
+			var text []byte
+			err := system.Patiently(func() (err error) {
+				text, err = os.ReadFile(to)
+				return err
+			})
+			if err != nil || len(text) == 0 {
+				t.Error("half written: ", string(text), err)
+			}
+		})
+	}
+	all.Wait()
+	require.EqualValues(t, 1, done.Load())
+	require.ErrorIs(t, system.RenameNew(filepath.Join(dir, "none"), filepath.Join(dir, "other")), fs.ErrNotExist)
 }

@@ -38,6 +38,9 @@ func OpenFile(name string, flag int, perm fs.FileMode) (*os.File, error) {
 // Rename is os.Rename.
 func Rename(from, to string) error { return os.Rename(from, to) }
 
+// Patiently calls do: a file can be opened, renamed and removed here while another process has it open.
+func Patiently(do func() error) error { return do() }
+
 // RenameNew is Rename that replaces nothing: it returns fs.ErrExist if there is a file. A file system without links replaces.
 func RenameNew(from, to string) error {
 	switch err := os.Link(from, to); {

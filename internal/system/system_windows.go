@@ -78,9 +78,9 @@ func OpenFile(name string, flag int, _ fs.FileMode) (*os.File, error) {
 	return f, nil
 }
 
-// Rename is os.Rename, but waits while another process has the replaced file open, as a reader of the files has for a moment.
+// Rename is os.Rename, but waits while another process has one of the files open, as a reader of the files has for a moment.
 func Rename(from, to string) error {
-	return patiently(func() error { return os.Rename(from, to) })
+	return Patiently(func() error { return os.Rename(from, to) })
 }
 
 // RenameNew is Rename that replaces nothing: it returns fs.ErrExist if there is a file.
@@ -93,26 +93,25 @@ func RenameNew(from, to string) error {
 	if err != nil {
 		return err
 	}
-	if err := patiently(func() error { return windows.MoveFileEx(old, name, 0) }); err != nil {
+	if err := Patiently(func() error { return windows.MoveFileEx(old, name, 0) }); err != nil {
 		return &os.LinkError{Op: "rename", Old: from, New: to, Err: err}
 	}
 	return nil
 }
 
-// patiently renames, and waits as Rename says.
-func patiently(rename func() error) error {
+// Patiently calls something that opens, renames or removes a file, again while another process has the file open, for three seconds.
+func Patiently(do func() error) error {
 	for began, pause := time.Now(), time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
-		err := rename()
+		err := do()
 		open := errors.Is(err, windows.ERROR_ACCESS_DENIED) || errors.Is(err, windows.ERROR_SHARING_VIOLATION)
-		if !open || time.Since(began) > renamePatience {
+		if !open || time.Since(began) > patience {
 			return err
 		}
 		time.Sleep(pause)
 	}
 }
 
-// renamePatience is how long a renaming waits.
-const renamePatience = 3 * time.Second
+const patience = 3 * time.Second
 
 // Links returns the number of names of a regular file; 1: it cannot be told.
 func Links(name string, _ fs.FileInfo) uint64 {
@@ -180,8 +179,8 @@ func Alive(pid int) bool {
 	return err != nil || state != windows.WAIT_OBJECT_0
 }
 
-// Killed reports whether a process was ended from outside. taskkill, the task manager and Go end one with the code 1; Ctrl-C and a closed
-// console, with that of the second line.
+// Killed reports whether a process was ended from outside. taskkill, the task manager and Go end a process with exit code 1, Ctrl-C and a
+// closed console with STATUS_CONTROL_C_EXIT.
 func Killed(end *os.ProcessState) bool {
 	return end.ExitCode() == 1 || uint32(end.ExitCode()) == uint32(windows.STATUS_CONTROL_C_EXIT)
 }
