@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -121,14 +122,15 @@ type agentProcess struct {
 	ops  []porcupine.Operation
 	errs []string
 	left int
+	all  *atomic.Int64 // answers of all processes
 }
 
 // values is the space of one process for values of its own.
 const values = 1 << 20
 
-func startAgent(t *testing.T, path string, id int, seed uint64, ops int, staleReads bool) *agentProcess {
+func startAgent(t *testing.T, path string, id int, seed uint64, ops int, staleReads bool, all *atomic.Int64) *agentProcess {
 	t.Helper()
-	a := &agentProcess{Cmd: exec.Command(os.Args[0]), done: make(chan struct{}), left: ops}
+	a := &agentProcess{Cmd: exec.Command(os.Args[0]), done: make(chan struct{}), left: ops, all: all}
 	a.Env = append(os.Environ(), fmt.Sprintf("%s=%s\n%d\n%d\n%d\n%d\n%d", agentEnv, path, id, seed, ops, (id+1)*values, map[bool]int{true: 1}[staleReads]))
 	a.Stderr = os.Stderr
 	out, err := a.StdoutPipe()
@@ -159,6 +161,7 @@ func (a *agentProcess) listen(out io.Reader, id int) {
 			continue
 		}
 		a.left--
+		a.all.Add(1)
 		if l.Err != "" {
 			a.errs = append(a.errs, fmt.Sprintf("%+v: %s", open.Input, l.Err))
 		}
@@ -197,9 +200,10 @@ func failOver(t *testing.T, seed uint64, staleReads bool) (history []porcupine.O
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "agent.ctx")
 	next := 0
+	var answers atomic.Int64
 	begin := func(ops int) *agentProcess {
 		next++
-		return startAgent(t, path, next, seed, ops, staleReads)
+		return startAgent(t, path, next, seed, ops, staleReads, &answers)
 	}
 	var live []*agentProcess
 	for range agents {
@@ -219,6 +223,7 @@ func failOver(t *testing.T, seed uint64, staleReads bool) (history []porcupine.O
 			live = append(live, begin(a.left))
 		}
 	}
+	heard := int64(0)
 	for last := time.Now(); len(live) > 0; time.Sleep(5 * time.Millisecond) {
 		if i := slices.IndexFunc(live, func(a *agentProcess) bool {
 			select {
@@ -231,7 +236,7 @@ func failOver(t *testing.T, seed uint64, staleReads bool) (history []porcupine.O
 			reap(i, false)
 			continue
 		}
-		if time.Since(last) < *killEach {
+		if time.Since(last) < *killEach || answers.Load() < heard+agents { // on a busy machine owners would die before they answer
 			continue
 		}
 		pid := ownerOf(path)
@@ -239,7 +244,7 @@ func failOver(t *testing.T, seed uint64, staleReads bool) (history []porcupine.O
 			_ = live[i].Process.Kill()
 			<-live[i].done
 			reap(i, true)
-			last, kills = time.Now(), kills+1
+			last, kills, heard = time.Now(), kills+1, answers.Load()
 		}
 	}
 	return history, kills
