@@ -35,12 +35,12 @@ func TestConversationFollows(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(*talkSeed+seed), func(t *testing.T) {
 			t.Parallel()
-			f := &talker{t: t, r: rand.New(rand.NewPCG(*talkSeed+seed, 7)), at: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC), did: map[string]int{}}
-			db := openTest(t, filepath.Join(t.TempDir(), "agent.ctx"), Options{Clock: func() time.Time { return f.at }})
+			f := &talker{t: t, r: rand.New(rand.NewPCG(*talkSeed+seed, 7)), now: dbtest.NewClock(time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)), did: map[string]int{}}
+			db := openTest(t, filepath.Join(t.TempDir(), "agent.ctx"), Options{Clock: f.now.Now})
 			f.db, f.s = db, db.Scope("acme/agent")
 			f.chat, f.other = f.s.Session("chat"), f.s.Session("other")
 			for range *talkOps {
-				f.at = f.at.Add(time.Duration(f.r.IntN(100)) * time.Second)
+				f.now.Add(time.Duration(f.r.IntN(100)) * time.Second)
 				f.operate()
 				f.compare()
 			}
@@ -54,7 +54,7 @@ func TestConversationFollows(t *testing.T) {
 type talker struct {
 	t           *testing.T
 	r           *rand.Rand
-	at          time.Time
+	now         *dbtest.Clock
 	db          *DB
 	s           *Scope
 	chat, other *Session
@@ -226,10 +226,10 @@ func (f *talker) watch(ctx context.Context) error {
 		return err
 	}
 	if f.r.IntN(2) == 0 {
-		_, err := w.Step(ctx, f.at)
+		_, err := w.Step(ctx, f.now.Now())
 		return err
 	}
-	plan, err := w.Plan(ctx, f.at)
+	plan, err := w.Plan(ctx, f.now.Now())
 	if err != nil {
 		return err
 	}
@@ -257,7 +257,7 @@ func (f *talker) put(ctx context.Context) error {
 	case 4: // retired by what is in no session
 		a.Supersedes, a.Group, a.Kind, a.Role = []string{f.any()}, "", store.KindFact, ""
 	case 5:
-		a.ExpiresAt = f.at.Add(time.Minute)
+		a.ExpiresAt = f.now.Now().Add(time.Minute)
 	case 6:
 		a.Kind, a.Role, a.Text = store.KindFact, "", longProse(f.r, 900)
 	case 7:

@@ -154,8 +154,8 @@ func TestReplayAndReviewLeaveManifests(t *testing.T) {
 // Leaves lists the audit by what somebody remembers of a call.
 func TestLeavesByFilter(t *testing.T) {
 	ctx := t.Context()
-	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
-	db := open(t, Options{Clock: func() time.Time { now = now.Add(time.Minute); return now }})
+	now := dbtest.NewClock(time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC))
+	db := open(t, Options{Clock: func() time.Time { return now.Add(time.Minute) }})
 	for _, scope := range []string{"acme", "globex"} {
 		s := db.Scope(scope, WithActor("bot-"+scope))
 		for _, chat := range []string{"one", "two"} {

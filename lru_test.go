@@ -247,8 +247,8 @@ func TestFaultOfASilentStore(t *testing.T) {
 // A reader in flight keeps the versions that were current when it began; a frame that is pinned stays whole whatever gc
 // drops.
 func TestGCKeepsWhatIsPinned(t *testing.T) {
-	at := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
-	db := openTest(t, dbtest.MemoryPath(t), Options{Clock: func() time.Time { at = at.Add(time.Second); return at }})
+	at := dbtest.NewClock(time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC))
+	db := openTest(t, dbtest.MemoryPath(t), Options{Clock: func() time.Time { return at.Add(time.Second) }})
 	s := db.Scope("acme")
 	must(s.Put(ctx, Artefact{ID: "a", Text: "one"}))(t)
 	frames, _, err := db.table.load(ctx, store.Scopes{"acme"}, []store.PageKey{{Num: 1, Version: 1}}, nil)

@@ -38,8 +38,8 @@ func (still) Fetch(context.Context, string) (store.Fetched, error) {
 }
 
 func openFields(t *testing.T, path string) *DB {
-	now := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
-	return openTest(t, path, Options{Sources: map[string]store.Source{"still": still{}}, Clock: func() time.Time { now = now.Add(time.Second); return now }})
+	now := dbtest.NewClock(time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC))
+	return openTest(t, path, Options{Sources: map[string]store.Source{"still": still{}}, Clock: func() time.Time { return now.Add(time.Second) }})
 }
 
 // fullArtefacts gives artefacts that have, between them, every exported field set by reflection. A field that is added to

@@ -295,14 +295,14 @@ func TestSubjectsStayInTheirTenant(t *testing.T) {
 // The preset year bounds the audit: after two years of daily contexts half of the bodies go, and every head still verifies.
 func TestPresetYearBoundsTheAudit(t *testing.T) {
 	ctx := t.Context()
-	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	db := open(t, Options{Clock: func() time.Time { now = now.Add(time.Second); return now }})
+	now := dbtest.NewClock(time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC))
+	db := open(t, Options{Clock: func() time.Time { return now.Add(time.Second) }})
 	s := db.Scope("acme")
 	for i := range 40 {
 		require.NoError(t, errOf(s.Put(ctx, Artefact{ID: "note-" + string(rune('a'+i%26)) + string(rune('a'+i/26)), Text: strings.Repeat("refunds and returns of the desk ", 3+i)})))
 	}
 	for range 240 {
-		now = now.Add(3 * 24 * time.Hour)
+		now.Add(3 * 24 * time.Hour)
 		must(s.Assemble(ctx, Query{Text: "how are refunds made today?", Budget: 3000}))(t)
 	}
 	bodies := func() (n, questions int) {

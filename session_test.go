@@ -692,8 +692,8 @@ func TestAppendOfTwoTraces(t *testing.T) {
 // A call and its results are in a context together or not at all, whichever of them expired, was deleted, or was not found:
 // no provider takes one alone, and the session could not be rendered any more.
 func TestUnpairedTurnsAreLeftOut(t *testing.T) {
-	now := time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
-	soon := now.Add(time.Minute)
+	begin := time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
+	soon := begin.Add(time.Minute)
 	for _, c := range []struct {
 		name    string
 		call    time.Time // expiries
@@ -706,7 +706,8 @@ func TestUnpairedTurnsAreLeftOut(t *testing.T) {
 		{name: "result deleted", deleted: "result-5", want: 6}, {name: "found in part", later: 60},
 	} {
 		for _, managed := range []bool{false, true} {
-			db := openTest(t, dbtest.MemoryPath(t), Options{Clock: func() time.Time { return now }})
+			now := dbtest.NewClock(begin)
+			db := openTest(t, dbtest.MemoryPath(t), Options{Clock: now.Now})
 			s := db.Scope("acme")
 			chat := s.Session("chat")
 			call := Turn{ID: "call", Role: "assistant", Text: "look", ExpiresAt: c.call}
@@ -727,8 +728,7 @@ func TestUnpairedTurnsAreLeftOut(t *testing.T) {
 			if c.deleted != "" {
 				require.NoError(t, s.Delete(ctx, c.deleted))
 			}
-			was := now
-			now = now.Add(time.Hour)
+			now.Add(time.Hour)
 			a := must(s.Assemble(ctx, Query{Text: "zebra", Session: "chat", Budget: 4000, TopK: 12}))(t)
 			for _, write := range []func([]render.Message) ([]byte, error){render.OpenAI, render.Anthropic, render.Gemini} {
 				require.NoError(t, errOf(write(a.Messages())), "%s, managed %v", c.name, managed)
@@ -741,7 +741,6 @@ func TestUnpairedTurnsAreLeftOut(t *testing.T) {
 			}
 			require.Equal(t, c.want, left, "%s, managed %v", c.name, managed)
 			require.Equal(t, c.want == 0, strings.Contains(a.Text(), "zebra"), "%s, managed %v", c.name, managed)
-			now = was
 			require.NoError(t, db.Close())
 		}
 	}

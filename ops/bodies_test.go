@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -36,9 +37,9 @@ func bodiesOf(t *testing.T, db *ctxpage.DB, scope string) int64 {
 // old bodies are pruned.
 func TestBodies(t *testing.T) {
 	path := t.TempDir() + "/agent.ctx"
-	now := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
+	now := dbtest.NewClock(time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC))
 	reopen := func() *ctxpage.DB {
-		return must(ctxpage.Open(path, ctxpage.Options{Exclusive: true, AuditSync: true, Clock: func() time.Time { return now }}))(t)
+		return must(ctxpage.Open(path, ctxpage.Options{Exclusive: true, AuditSync: true, Clock: now.Now}))(t)
 	}
 	db := reopen()
 	s := db.Scope("acme/a", ctxpage.WithActor("agent"))
@@ -76,7 +77,7 @@ func TestBodies(t *testing.T) {
 	was := bodiesOf(t, db, "acme")
 	require.NoError(t, db.Close())
 
-	now = now.Add(48 * time.Hour)
+	now.Add(48 * time.Hour)
 	db = reopen()
 	require.Equal(t, was, bodiesOf(t, db, "acme"), "counted anew after a reopen")
 	require.ErrorIs(t, put(t, db, "acme/a", "late", "a kettle"), store.ErrQuota)

@@ -24,12 +24,12 @@ func TestMain(m *testing.M) { dbtest.Main(m) }
 type world struct {
 	*testing.T
 	db  *ctxpage.DB
-	now time.Time
+	now *dbtest.Clock
 }
 
 func newWorld(t *testing.T) *world {
-	w := &world{T: t, now: time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)}
-	db := must(ctxpage.Open(t.TempDir()+"/agent.ctx", ctxpage.Options{Exclusive: true, Clock: func() time.Time { return w.now }}))(t)
+	w := &world{T: t, now: dbtest.NewClock(time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC))}
+	db := must(ctxpage.Open(t.TempDir()+"/agent.ctx", ctxpage.Options{Exclusive: true, Clock: w.now.Now}))(t)
 	w.db = db
 	t.Cleanup(func() {
 		problems := must(db.Admin().Check(context.Background(), nil))(t)
@@ -142,7 +142,7 @@ func TestRun(t *testing.T) {
 	})
 	w.set("acme/b", ops.Policy{Sessions: ops.Forever})
 	require.Empty(t, w.run(ops.RunOptions{}).Items, "nothing is old")
-	w.now = w.now.Add(6 * 24 * time.Hour)
+	w.now.Add(6 * 24 * time.Hour)
 	w.put("acme/b", "scratch", store.KindScratch) // a touch does not make it younger
 	w.put("acme/b", "young", store.KindScratch)
 
@@ -184,7 +184,7 @@ func TestRun(t *testing.T) {
 	require.Len(t, again.Items, 1, "what the first run rejected is decided now")
 	require.Equal(t, []string{waits}, again.Items[0].First)
 	require.Empty(t, w.run(ops.RunOptions{}).Items, "a third run finds nothing")
-	w.now = w.now.Add(6 * 24 * time.Hour)
+	w.now.Add(6 * 24 * time.Hour)
 	again = w.run(ops.RunOptions{Scope: "acme/a"})
 	require.NotNil(t, again.GC)
 	require.NotZero(t, again.GC.Dropped.Versions, "what was deleted then is dropped now")
@@ -262,7 +262,7 @@ func TestRunModel(t *testing.T) {
 			key := scope + ":" + id
 			switch rng.IntN(8) {
 			case 0:
-				w.now = w.now.Add(time.Duration(rng.IntN(30)) * time.Hour)
+				w.now.Add(time.Duration(rng.IntN(30)) * time.Hour)
 			case 1:
 				if _, ok := model[key]; ok {
 					require.NoError(t, w.db.Scope(scope).Delete(t.Context(), id))
@@ -272,14 +272,14 @@ func TestRunModel(t *testing.T) {
 				w.run(ops.RunOptions{})
 				for key, it := range model {
 					scope := key[:len(key)-3]
-					if a := age(scope, it.kind); a > 0 && !it.at.After(w.now.Add(-time.Duration(a))) {
+					if a := age(scope, it.kind); a > 0 && !it.at.After(w.now.Now().Add(-time.Duration(a))) {
 						delete(model, key)
 					}
 				}
 			default:
 				kind := kinds[rng.IntN(3)]
 				must(w.db.Scope(scope).Put(t.Context(), ctxpage.Artefact{ID: id, Kind: kind, Text: fmt.Sprint("kettle ", step)}))(t)
-				model[key] = item{kind, w.now}
+				model[key] = item{kind, w.now.Now()}
 			}
 		}
 		for _, scope := range []string{"a", "a/b", "c"} {
@@ -331,7 +331,7 @@ func TestPrune(t *testing.T) {
 	}
 	old := must(w.db.Scope("acme/a").Assemble(ctx, ctxpage.Query{Text: "kettle", Budget: 2000}))(t)
 	kept := must(w.db.Scope("acme/legal").Assemble(ctx, ctxpage.Query{Text: "kettle", Budget: 2000}))(t)
-	w.now = w.now.Add(40 * 24 * time.Hour)
+	w.now.Add(40 * 24 * time.Hour)
 	young := must(w.db.Scope("acme/a").Assemble(ctx, ctxpage.Query{Text: "kettle", Budget: 2000}))(t)
 	head := must(w.db.Head(ctx))(t)
 	dry := w.run(ops.RunOptions{DryRun: true})
@@ -361,7 +361,7 @@ func TestPruneKeepsPromotions(t *testing.T) {
 	w.set("acme", ops.Policy{Prune: 30 * day})
 	w.put("acme/ann", "fact", store.KindFact)
 	must(w.db.Admin().Promote(ctx, store.Ref{Scope: "acme/ann", ID: "fact"}, "acme", "op"))(t)
-	w.now = w.now.Add(40 * 24 * time.Hour)
+	w.now.Add(40 * 24 * time.Hour)
 	require.NotEmpty(t, w.run(ops.RunOptions{By: "ann"}).Items)
 	rep := must(w.db.Admin().Erase(ctx, ops.Request{Scope: "acme/ann", By: "desk", Reason: "asked", DryRun: true}))(t)
 	require.Contains(t, rep.Erased, ops.Item{Ref: "acme:fact", Kind: "fact", Versions: 1, Why: "promoted from acme/ann:fact"})

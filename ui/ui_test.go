@@ -42,8 +42,8 @@ type fixture struct {
 func newFixture(t *testing.T, name func(plain string) string) *fixture {
 	ctx := t.Context()
 	f := &fixture{t: t, dir: t.TempDir()}
-	at := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
-	clock := func() time.Time { at = at.Add(time.Second); return at }
+	at := dbtest.NewClock(time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC))
+	clock := func() time.Time { return at.Add(time.Second) }
 	f.db = must(ctxpage.Open(filepath.Join(f.dir, "a.ctx"), ctxpage.Options{Clock: clock, FileRoots: []string{f.dir}, NoWatch: true}))(t)
 	t.Cleanup(func() { require.NoError(t, f.db.Close()) })
 	s := f.db.Scope("acme/"+name("support"), ctxpage.WithActor(name("bot")))

@@ -27,8 +27,8 @@ import (
 func filled(t *testing.T) (*storetest.Memory, *ctxpage.DB) {
 	t.Helper()
 	ctx := t.Context()
-	now := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
-	clock := func() time.Time { now = now.Add(time.Second); return now }
+	now := dbtest.NewClock(time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC))
+	clock := func() time.Time { return now.Add(time.Second) }
 	st := must(storetest.NewMemory(storetest.Config{Now: clock, State: ctxpage.StateKinds()}))(t)
 	db := must(ctxpage.Open("memory", ctxpage.Options{Store: st, Clock: clock}))(t)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
@@ -239,8 +239,8 @@ func TestDraftsOfPrunedContext(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			now := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
-			db := must(ctxpage.Open(filepath.Join(dir, "agent.ctx"), ctxpage.Options{Clock: func() time.Time { return now }}))(t)
+			now := dbtest.NewClock(time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC))
+			db := must(ctxpage.Open(filepath.Join(dir, "agent.ctx"), ctxpage.Options{Clock: now.Now}))(t)
 			defer db.Close()
 			s := db.Scope("acme/ann")
 			must(s.Put(ctx, ctxpage.Artefact{ID: "draft", Text: "kettle"}))(t)
@@ -248,7 +248,7 @@ func TestDraftsOfPrunedContext(t *testing.T) {
 			require.NoError(t, tx.Put(ctx, ctxpage.Artefact{ID: "draft", Text: "kettle zq7xdraft"}))
 			must(tx.Assemble(ctx, ctxpage.Query{Text: "kettle", Budget: 1000}))(t)
 			require.NoError(t, tx.Rollback())
-			now = now.Add(30 * 24 * time.Hour)
+			now.Add(30 * 24 * time.Hour)
 			require.NoError(t, db.Admin().Retention().Set(ctx, "acme", ops.Policy{Prune: ops.Day}, "op"))
 			rep := must(db.Admin().Retention().Run(ctx, ops.RunOptions{By: "op"}))(t)
 			require.NotEmpty(t, rep.Items)

@@ -204,7 +204,7 @@ type eraseModel struct {
 	rng   *rand.Rand
 	path  string
 	db    *DB
-	now   time.Time
+	now   *dbtest.Clock
 	live  map[string]string    // word of the newest version, by id
 	at    map[string]time.Time // when that was written
 	words map[string][]string  // of all versions
@@ -217,7 +217,7 @@ const eraseModelAge = 5 * 24 * time.Hour
 
 func (m *eraseModel) open() {
 	m.Helper()
-	db := must(Open(m.path, Options{Clock: func() time.Time { return m.now }}))(m)
+	db := must(Open(m.path, Options{Clock: m.now.Now}))(m)
 	m.db = db
 }
 
@@ -229,7 +229,7 @@ func (m *eraseModel) step(n int) (err error) {
 	case 0, 1, 2, 3:
 		word := fmt.Sprintf("zqw%dx%dx", m.seed, n)
 		_, err = s.Put(ctx, Artefact{ID: id, Text: "kettle " + word, Tags: []string{word}})
-		m.live[id], m.at[id], m.words[id] = word, m.now, append(m.words[id], word)
+		m.live[id], m.at[id], m.words[id] = word, m.now.Now(), append(m.words[id], word)
 	case 4:
 		if m.live[id] != "" {
 			err = s.Delete(ctx, id)
@@ -250,7 +250,7 @@ func (m *eraseModel) step(n int) (err error) {
 	case 9:
 		_, err = m.db.Admin().Compact(ctx, rng.IntN(2) == 0, nil)
 	case 10:
-		m.now = m.now.Add(time.Duration(rng.IntN(40)) * time.Hour)
+		m.now.Add(time.Duration(rng.IntN(40)) * time.Hour)
 	case 11:
 		err = m.retain(ctx)
 	default:
@@ -267,7 +267,7 @@ func (m *eraseModel) retain(ctx context.Context) error {
 	}
 	_, err := k.Run(ctx, ops.RunOptions{})
 	for id := range m.live {
-		if !m.at[id].After(m.now.Add(-eraseModelAge)) {
+		if !m.at[id].After(m.now.Now().Add(-eraseModelAge)) {
 			delete(m.live, id)
 		}
 	}
@@ -311,7 +311,7 @@ func TestEraseModel(t *testing.T) {
 	until := time.Now().Add(time.Duration(dbtest.Times(0, 1, 30)) * time.Second)
 	for seed := uint64(1); seed <= uint64(*eraseSequences) || *eraseSequences == 0 && (seed < 4 || time.Now().Before(until)); seed++ {
 		m := &eraseModel{
-			T: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 7)), path: dbtest.MemoryPath(t), now: time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC),
+			T: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 7)), path: dbtest.MemoryPath(t), now: dbtest.NewClock(time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)),
 			live: map[string]string{}, at: map[string]time.Time{}, words: map[string][]string{},
 		}
 		m.open()
