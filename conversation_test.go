@@ -433,13 +433,11 @@ func TestSessionUnknownOutcome(t *testing.T) {
 	unknown := 0
 	for n := 1; ; n++ {
 		err := chat.Pin(endAfter(n), id)
-		before, werr := chat.Inspect(ctx)
-		require.NoError(t, werr)
+		before := must(chat.Inspect(ctx))(t)
 		if errors.Is(err, store.ErrOutcomeUnknown) {
 			unknown++
 		}
-		_, herr := db.store.Head(ctx)
-		require.NoError(t, herr)
+		must(db.store.Head(ctx))(t)
 		anew := conversation.NewSessions(db.sessions.Host).Of("acme/agent", "chat")
 		require.NoError(t, anew.Exclusively(ctx, func() error { return nil }))
 		require.Equal(t, anew.Blocks[0].Row.Pinned, before.Turns[0].Pinned, "%v", err)

@@ -335,14 +335,12 @@ func TestRecordsAsASequence(t *testing.T) {
 		put(t, db.Scope("acme"), Artefact{ID: "a", Text: fmt.Sprint("text ", i)})
 	}
 	log := db.Manifests()
-	up, err := drain(t, store.Records(ctx, log, 0, 1<<60, false))
-	require.NoError(t, err)
+	up := must(drain(t, store.Records(ctx, log, 0, 1<<60, false)))(t)
 	require.Len(t, up, int(dbtest.SizeOf(log)))
 	for i, r := range up {
 		require.EqualValues(t, i, r.Index)
 	}
-	down, err := drain(t, store.Records(ctx, log, 3, dbtest.SizeOf(log)-1, true))
-	require.NoError(t, err)
+	down := must(drain(t, store.Records(ctx, log, 3, dbtest.SizeOf(log)-1, true)))(t)
 	slices.Reverse(down)
 	require.Equal(t, up[3:len(up)-1], down)
 	none, err := drain(t, store.Records(ctx, log, 7, 7, false))

@@ -82,8 +82,7 @@ func world(t require.TestingT, db *DB, scope string, questions []string, refs []
 	s := db.Scope(scope)
 	var b strings.Builder
 	say := func(what string, v any, err error) {
-		j, jerr := json.Marshal(v)
-		require.NoError(t, jerr)
+		j := must(json.Marshal(v))(t)
 		fmt.Fprintf(&b, "%s %s %v\n", what, j, err)
 	}
 	plain := func(v *Version) any {

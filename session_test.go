@@ -872,8 +872,7 @@ func TestAppendBesideAPut(t *testing.T) {
 func TestPassOfNoSession(t *testing.T) {
 	_, chat := openTalk(t)
 	for _, dry := range []bool{true, false} {
-		_, err := chat.Pass(ctx, session.PassQuery{Keywords: []string{"refund"}, DryRun: dry})
-		require.ErrorIs(t, err, store.ErrNotFound)
+		require.ErrorIs(t, errOf(chat.Pass(ctx, session.PassQuery{Keywords: []string{"refund"}, DryRun: dry})), store.ErrNotFound)
 	}
 	must(chat.Append(ctx, Turn{Role: "user", Text: "a refund"}))(t)
 	require.EqualValues(t, 1, must(chat.Pass(ctx, session.PassQuery{Keywords: []string{"refund"}}))(t).Number)

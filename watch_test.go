@@ -422,10 +422,8 @@ func TestWatchWhenContextsEnd(t *testing.T) {
 		err := chat.SetWindow(endAfter(n), cfg)
 		_, headErr := db.store.Head(ctx) // nothing is on its way
 		require.NoError(t, headErr)
-		stored, windowErr := chat.Inspect(ctx)
-		require.NoError(t, windowErr)
-		kept, statsErr := w.Stats(ctx)
-		require.NoError(t, statsErr)
+		stored := must(chat.Inspect(ctx))(t)
+		kept := must(w.Stats(ctx))(t)
 		require.Equal(t, stored.Limits.Total, kept.Limits.Total, "%d: %v", n, err)
 		if err == nil {
 			set++
@@ -441,8 +439,7 @@ func TestWatchWhenContextsEnd(t *testing.T) {
 		if errors.Is(err, store.ErrOutcomeUnknown) {
 			continue
 		}
-		passes, passErr := chat.Passes(ctx)
-		require.NoError(t, passErr)
+		passes := must(chat.Passes(ctx))(t)
 		require.Equal(t, err == nil, passes[len(passes)-1].Undone, "%d: %v", n, err)
 		if err == nil {
 			undone++

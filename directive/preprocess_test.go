@@ -125,32 +125,28 @@ func TestSuggest(t *testing.T) {
 		return func(context.Context, string) (string, error) { return output, nil }
 	}
 
-	got, err := directive.Suggest(t.Context(), says("use soap instead of sand"), s, "soap would be nicer than sand, I think")
-	require.NoError(t, err)
+	got := must(directive.Suggest(t.Context(), says("use soap instead of sand"), s, "soap would be nicer than sand, I think"))(t)
 	require.Equal(t, "use soap instead of sand", got.Directive)
 	require.False(t, got.Grounded, "the user did not say it in these words")
 	require.Equal(t, "replace_prohibited_old", got.Trial.Decision.Code, "what it would do is shown")
 	require.Equal(t, before, bytesOf(s), "and nothing is done")
 
-	got, err = directive.Suggest(t.Context(), says("use soap"), s, "Use soap.")
-	require.NoError(t, err)
+	got = must(directive.Suggest(t.Context(), says("use soap"), s, "Use soap."))(t)
 	require.True(t, got.Grounded)
 	require.True(t, !got.Trial.Before.Equal(got.Trial.After))
 
 	for _, output := range []string{"use soap and use sand", "Sure! use soap", "<NO_DIRECTIVE>", "", `{"output":"use soap"}`} {
-		got, err = directive.Suggest(t.Context(), says(output), s, "use soap")
-		require.NoError(t, err)
+		got = must(directive.Suggest(t.Context(), says(output), s, "use soap"))(t)
 		require.Empty(t, got.Directive, output)
 		require.Equal(t, directive.Trial{}, got.Trial)
 	}
 
 	broken := errors.New("no network")
-	_, err = directive.Suggest(t.Context(), func(context.Context, string) (string, error) { return "use soap", broken }, s, "x")
+	_, err := directive.Suggest(t.Context(), func(context.Context, string) (string, error) { return "use soap", broken }, s, "x")
 	require.ErrorIs(t, err, broken)
 
 	open, _ := replay("use soap instead of sand")
-	got, err = directive.Suggest(t.Context(), says("clear state"), open, "yes")
-	require.NoError(t, err)
+	got = must(directive.Suggest(t.Context(), says("clear state"), open, "yes"))(t)
 	require.Empty(t, got.Directive, "an open question takes yes or no, not a suggestion")
 }
 
@@ -162,8 +158,7 @@ func TestSuggestWithoutADrafter(t *testing.T) {
 		"What is the refund limit?":                             "",
 		"Always use tabs; use spaces":                           "", // two directives
 	} {
-		got, err := directive.Suggest(t.Context(), nil, directive.Session{}, message)
-		require.NoError(t, err)
+		got := must(directive.Suggest(t.Context(), nil, directive.Session{}, message))(t)
 		require.Equal(t, want, got.Directive, message)
 		if want != "" {
 			require.True(t, got.Trial.Decision.Changed, message)
@@ -172,8 +167,7 @@ func TestSuggestWithoutADrafter(t *testing.T) {
 	}
 	s, _ := replay("set premise be brief")
 	before := bytesOf(s)
-	got, err := directive.Suggest(t.Context(), nil, s, "Never mention prices.")
-	require.NoError(t, err)
+	got := must(directive.Suggest(t.Context(), nil, s, "Never mention prices."))(t)
 	require.Equal(t, "change premise to be brief; Never mention prices", got.Directive)
 	require.True(t, got.Trial.Decision.Changed)
 	require.Equal(t, before, bytesOf(s), "it is the user who decides")

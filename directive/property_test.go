@@ -165,14 +165,12 @@ func TestRoundTripsAreFixedPoints(t *testing.T) {
 
 		text := directive.ExportJSON(s.State)
 		require.True(t, json.Valid(text))
-		state, err := directive.ImportJSON(text)
-		require.NoError(t, err)
+		state := must(directive.ImportJSON(text))(t)
 		require.Equal(t, text, directive.ExportJSON(state))
 
 		checkpoint := directive.ExportCheckpoint(s)
 		require.True(t, json.Valid(checkpoint))
-		restored, err := directive.ImportCheckpoint(checkpoint)
-		require.NoError(t, err)
+		restored := must(directive.ImportCheckpoint(checkpoint))(t)
 		require.Equal(t, string(checkpoint), bytesOf(restored))
 		require.Equal(t, bytesOf(run(s, future)), bytesOf(run(restored, future)), "an interrupted run goes on as an uninterrupted one")
 	})
@@ -189,8 +187,7 @@ func TestRefusedImportsGiveNothing(t *testing.T) {
 			require.NotEmpty(t, directive.ErrorCode(err))
 			require.Equal(t, directive.Session{}, got)
 		} else {
-			again, err := directive.ImportCheckpoint(directive.ExportCheckpoint(got))
-			require.NoError(t, err)
+			again := must(directive.ImportCheckpoint(directive.ExportCheckpoint(got)))(t)
 			require.Equal(t, bytesOf(got), bytesOf(again))
 		}
 		require.Equal(t, before, bytesOf(s))
@@ -413,3 +410,6 @@ func TestRepairDoesWhatWasAsked(t *testing.T) {
 		}
 	})
 }
+
+// must returns a check that fails the test unless err is nil, and returns v: v := must(s.Get(ctx, id))(t).
+func must[T any](v T, err error) func(require.TestingT) T { return dbtest.Must(v, err) }

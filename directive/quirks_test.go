@@ -85,8 +85,7 @@ func TestArticleAsTheOldSideIsAsked(t *testing.T) {
 		require.Equal(t, directive.Clarify, d.Kind)
 		require.Equal(t, "replace_absent", d.Code)
 		require.Equal(t, `Did you mean to use "nix" instead?`, d.Prompt)
-		back, err := directive.ImportCheckpoint(directive.ExportCheckpoint(s))
-		require.NoError(t, err)
+		back := must(directive.ImportCheckpoint(directive.ExportCheckpoint(s)))(t)
 		require.Equal(t, s.Pending, back.Pending)
 		s, d = directive.Step(back, "yes")
 		require.Equal(t, directive.Update, d.Kind)
@@ -111,11 +110,9 @@ func TestKeysAreFixedPoints(t *testing.T) {
 			require.Equal(t, []string{tc.key}, s.State.Items())
 
 			text := directive.ExportJSON(s.State)
-			again, err := directive.ImportJSON(text)
-			require.NoError(t, err)
+			again := must(directive.ImportJSON(text))(t)
 			require.Equal(t, text, directive.ExportJSON(again), "an import is the identity")
-			session, err := directive.ImportCheckpoint(directive.ExportCheckpoint(s))
-			require.NoError(t, err)
+			session := must(directive.ImportCheckpoint(directive.ExportCheckpoint(s)))(t)
 			require.Equal(t, []string{tc.key}, session.State.Items(), "so is a directive checkpoint")
 
 			directive.Preview(nil, s, "hello")

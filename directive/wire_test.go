@@ -146,7 +146,6 @@ func TestImportCheckpoint(t *testing.T) {
 			}
 		})
 	}
-	s, err := directive.ImportCheckpoint([]byte(pending(`{"kind":"use_only","new_item":" X","old_item":null}`)))
-	require.NoError(t, err)
+	s := must(directive.ImportCheckpoint([]byte(pending(`{"kind":"use_only","new_item":" X","old_item":null}`))))(t)
 	require.Equal(t, directive.Pending{New: " X", Prompt: "?"}, *s.Pending)
 }

@@ -16,18 +16,15 @@ import (
 func TestDatabase(t *testing.T) {
 	ctx := context.Background()
 	e := newEndpoint(t, Options{MaxRetries: -1, CacheBytes: -1})
-	db, err := ctxpage.Open(filepath.Join(t.TempDir(), "agent.ctx"), ctxpage.Options{Embedder: e.c})
-	require.NoError(t, err)
+	db := must(ctxpage.Open(filepath.Join(t.TempDir(), "agent.ctx"), ctxpage.Options{Embedder: e.c}))(t)
 	defer db.Close()
 	s := db.Scope("acme")
 	for i := range 5 {
-		_, err := s.Put(ctx, ctxpage.Artefact{ID: fmt.Sprint(i), Text: fmt.Sprintf("refund case %d", i)})
-		require.NoError(t, err)
+		must(s.Put(ctx, ctxpage.Artefact{ID: fmt.Sprint(i), Text: fmt.Sprintf("refund case %d", i)}))(t)
 	}
 	ask := func(text string) *ctxpage.Assembly {
 		t.Helper()
-		a, err := s.Assemble(ctx, ctxpage.Query{Text: text, Budget: 1000})
-		require.NoError(t, err)
+		a := must(s.Assemble(ctx, ctxpage.Query{Text: text, Budget: 1000}))(t)
 		require.Len(t, a.Blocks, 5)
 		return a
 	}

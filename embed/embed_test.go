@@ -106,8 +106,7 @@ func TestEmbed(t *testing.T) {
 	}
 	long := strings.Repeat("long ", 20)
 	texts := []string{"a", "b", "c", "d", long, "e", "a", "refunds up to $400 <b>&", strings.Repeat("x", 30)}
-	vecs, err := e.c.Embed(t.Context(), texts)
-	require.NoError(t, err)
+	vecs := must(e.c.Embed(t.Context(), texts))(t)
 	for i, v := range vecs {
 		require.Equal(t, vectorOf(texts[i]), v)
 	}
@@ -115,13 +114,11 @@ func TestEmbed(t *testing.T) {
 	require.Equal(t, Stats{Calls: 5, Texts: 9, Hits: 1}, e.c.Stats())
 
 	vecs[0][0] = 1e9 // the caller's own
-	again, err := e.c.Embed(t.Context(), []string{"a", "new"})
-	require.NoError(t, err)
+	again := must(e.c.Embed(t.Context(), []string{"a", "new"}))(t)
 	require.Equal(t, vectorOf("a"), again[0])
 	require.Equal(t, []string{"new"}, e.batches[5])
 	require.EqualValues(t, 6, e.c.Stats().Calls)
-	none, err := e.c.Embed(t.Context(), nil)
-	require.NoError(t, err)
+	none := must(e.c.Embed(t.Context(), nil))(t)
 	require.Empty(t, none)
 	require.EqualValues(t, 6, e.c.Stats().Calls)
 }
@@ -130,8 +127,7 @@ func TestBatchesKeepOrder(t *testing.T) {
 	e := newEndpoint(t, Options{BatchSize: 5, BatchBytes: 64, CacheBytes: 2000})
 	rapid.Check(t, func(t *rapid.T) {
 		texts := rapid.SliceOfN(rapid.StringMatching(`[a-f]{1,30}`), 0, 20).Draw(t, "texts")
-		vecs, err := e.c.Embed(context.Background(), texts)
-		require.NoError(t, err)
+		vecs := must(e.c.Embed(context.Background(), texts))(t)
 		require.Len(t, vecs, len(texts))
 		for i := range texts {
 			require.Equal(t, vectorOf(texts[i]), vecs[i])
@@ -147,11 +143,9 @@ func TestBatchesKeepOrder(t *testing.T) {
 func TestBadTexts(t *testing.T) {
 	e := newEndpoint(t, Options{MaxTextBytes: 5})
 	for _, text := range []string{"", " \n", "\xff"} {
-		_, err := e.c.Embed(t.Context(), []string{"good", text})
-		require.ErrorContains(t, err, "text 1 of 2")
+		require.ErrorContains(t, errOf(e.c.Embed(t.Context(), []string{"good", text})), "text 1 of 2")
 	}
-	_, err := e.c.Embed(t.Context(), []string{"caféé", "short"})
-	require.NoError(t, err)
+	must(e.c.Embed(t.Context(), []string{"caféé", "short"}))(t)
 	require.Equal(t, [][]string{{"café", "short"}}, e.batches)
 }
 
@@ -179,8 +173,7 @@ func TestRetries(t *testing.T) {
 		}
 		return false
 	}
-	vecs, err := e.c.Embed(t.Context(), []string{"a"})
-	require.NoError(t, err)
+	vecs := must(e.c.Embed(t.Context(), []string{"a"}))(t)
 	require.Equal(t, vectorOf("a"), vecs[0])
 	require.Equal(t, []time.Duration{250 * time.Millisecond, 7 * time.Second, time.Second}, e.waits)
 	require.Equal(t, Stats{Calls: 4, Repeats: 3, Texts: 1}, e.c.Stats())
@@ -197,8 +190,7 @@ func TestNoRetry(t *testing.T) {
 	} {
 		e := newEndpoint(t, Options{})
 		e.before = fail(c.code, c.header, `{"error":{"message":"no"}}`)
-		_, err := e.c.Embed(t.Context(), []string{"a"})
-		require.ErrorIs(t, err, errRefused, name)
+		require.ErrorIs(t, errOf(e.c.Embed(t.Context(), []string{"a"})), errRefused, name)
 		require.Equal(t, c.calls, e.c.Stats().Calls, name)
 	}
 }
@@ -252,47 +244,39 @@ func TestAnswers(t *testing.T) {
 	} {
 		e := newEndpoint(t, Options{})
 		e.before = fail(200, "", body)
-		_, err := e.c.Embed(t.Context(), []string{"a", "b"})
-		require.ErrorIs(t, err, errAnswer, name)
+		require.ErrorIs(t, errOf(e.c.Embed(t.Context(), []string{"a", "b"})), errAnswer, name)
 		require.EqualValues(t, 1, e.c.Stats().Calls, "%s: a wrong answer is not asked for again", name)
 		require.Zero(t, e.c.cache.bytes, "%s: nor kept", name)
 	}
 	e := newEndpoint(t, Options{}) // the negative control
 	e.before = fail(200, "", data(it("1", "[3, 4e-2]"), it("0", " [1,\n-2.5E3 ]")))
-	vecs, err := e.c.Embed(t.Context(), []string{"a", "b"})
-	require.NoError(t, err)
+	vecs := must(e.c.Embed(t.Context(), []string{"a", "b"}))(t)
 	require.Equal(t, [][]float32{{1, -2500}, {3, .04}}, vecs)
 }
 
 func TestWidthStaysTheSame(t *testing.T) {
 	e := newEndpoint(t, Options{})
-	_, err := e.c.Embed(t.Context(), []string{"a"})
-	require.NoError(t, err)
+	must(e.c.Embed(t.Context(), []string{"a"}))(t)
 	e.before = fail(200, "", `{"data":[{"index":0,"embedding":[1,2,3]}]}`)
-	_, err = e.c.Embed(t.Context(), []string{"b"})
-	require.ErrorContains(t, err, "does another model answer?")
+	require.ErrorContains(t, errOf(e.c.Embed(t.Context(), []string{"b"})), "does another model answer?")
 
 	e = newEndpoint(t, Options{Dimensions: width})
-	_, err = e.c.Embed(t.Context(), []string{"a"})
-	require.NoError(t, err)
+	must(e.c.Embed(t.Context(), []string{"a"}))(t)
 	require.Equal(t, "test-model@8", e.c.Model())
 	e = newEndpoint(t, Options{Dimensions: 4})
-	_, err = e.c.Embed(t.Context(), []string{"a"})
-	require.ErrorContains(t, err, "expected the 4 of Options.Dimensions")
+	require.ErrorContains(t, errOf(e.c.Embed(t.Context(), []string{"a"})), "expected the 4 of Options.Dimensions")
 }
 
 func TestSlow(t *testing.T) {
 	e := newEndpoint(t, Options{Timeout: 30 * time.Millisecond, MaxRetries: 1})
 	e.before = func(_ http.ResponseWriter, r *http.Request, _ int) bool { <-r.Context().Done(); return true }
-	_, err := e.c.Embed(t.Context(), []string{"a"})
-	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorIs(t, errOf(e.c.Embed(t.Context(), []string{"a"})), context.DeadlineExceeded)
 	require.EqualValues(t, 2, e.c.Stats().Calls, "one request ran out of its time; the caller has more")
 
 	e = newEndpoint(t, Options{})
 	ctx, cancel := context.WithCancel(t.Context())
 	e.before = func(_ http.ResponseWriter, r *http.Request, _ int) bool { cancel(); <-r.Context().Done(); return true }
-	_, err = e.c.Embed(ctx, []string{"a"})
-	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, errOf(e.c.Embed(ctx, []string{"a"})), context.Canceled)
 	require.EqualValues(t, 1, e.c.Stats().Calls)
 }
 
@@ -316,14 +300,12 @@ func TestKeyIsNotCarriedOn(t *testing.T) {
 
 func TestKeyIsNotPrinted(t *testing.T) {
 	o := Options{URL: "http://localhost:1/v1", Model: "m", Key: secret, MaxRetries: -1, Header: http.Header{"X-Key": {secret}}}
-	c, err := New(o)
-	require.NoError(t, err)
+	c := must(New(o))(t)
 	var log bytes.Buffer
 	slog.New(slog.NewJSONHandler(&log, nil)).Info("x", "opts", o, "client", c)
 	slog.New(slog.NewTextHandler(&log, nil)).Info("x", "opts", o, "client", c)
-	b, err := json.Marshal(o)
-	require.NoError(t, err)
-	_, err = c.Embed(t.Context(), []string{"a"})
+	b := must(json.Marshal(o))(t)
+	_, err := c.Embed(t.Context(), []string{"a"})
 	require.Error(t, err)
 	all := fmt.Sprintf("%v %+v %#v %s %q %d %v %+v %#v %s", o, o, o, o, o, o, c, c, c, c) + log.String() + string(b) + err.Error()
 	require.NotContains(t, all, secret)
@@ -333,8 +315,7 @@ func TestKeyIsNotPrinted(t *testing.T) {
 
 func TestOptions(t *testing.T) {
 	good := Options{URL: "https://api.example/v1/", Model: "m"}
-	c, err := New(good)
-	require.NoError(t, err)
+	c := must(New(good))(t)
 	require.Equal(t, "https://api.example/v1/embeddings", c.opts.URL)
 	require.Equal(t, "m", c.Model())
 	for name, change := range map[string]func(*Options){
@@ -401,3 +382,9 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// must returns a check that fails the test unless err is nil, and returns v: v := must(s.Get(ctx, id))(t).
+func must[T any](v T, err error) func(require.TestingT) T { return dbtest.Must(v, err) }
+
+// errOf returns the error of a call whose value does not matter.
+func errOf[T any](_ T, err error) error { return err }

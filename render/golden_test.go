@@ -43,15 +43,13 @@ func TestGolden(t *testing.T) {
 		shapeText: "text.txt", shapeOpenAI: "openai.json", shapeAnthropic: "anthropic.json", shapeGemini: "gemini.json",
 		shapeText | long: "long.txt", shapeOpenAI | long: "long-openai.json", shapeAnthropic | long: "long-anthropic.json", shapeGemini | long: "long-gemini.json",
 	} {
-		b, err := renderAs(seed, goldenPages(), shape)
-		require.NoError(t, err)
+		b := must(renderAs(seed, goldenPages(), shape))(t)
 		file := filepath.Join("testdata", "v1", name)
 		if *update {
 			require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
 			require.NoError(t, os.WriteFile(file, b, 0o644))
 		}
-		want, err := os.ReadFile(file)
-		require.NoError(t, err)
+		want := must(os.ReadFile(file))(t)
 		require.Equal(t, string(want), string(b), file)
 		requireRoundTrip(t, goldenPages(), shape, name)
 	}

@@ -302,8 +302,7 @@ func turnsAreLegal() func(*rapid.T) {
 		for _, shape := range shapes {
 			requireRoundTrip(t, list, shape, shape.String())
 			if provider, _ := shape.of(); provider != shapeText {
-				b, err := renderAs(seed, list, shape)
-				require.NoError(t, err)
+				b := must(renderAs(seed, list, shape))(t)
 				legal[provider](t, b)
 			}
 		}
@@ -318,10 +317,8 @@ func TestCallsBehindAnAnswer(t *testing.T) {
 	apart := []Page{{Role: RoleUser, Text: "q"}, {Role: RoleAssistant, Text: "Let me see."}, {Role: RoleAssistant, ToolCalls: call}, result}
 	joined := []Page{{Role: RoleUser, Text: "q"}, {Role: RoleAssistant, Text: "Let me see.", ToolCalls: call}, result}
 	for shape, check := range legal {
-		a, err := renderAs(seed, apart, shape)
-		require.NoError(t, err)
-		j, err := renderAs(seed, joined, shape)
-		require.NoError(t, err)
+		a := must(renderAs(seed, apart, shape))(t)
+		j := must(renderAs(seed, joined, shape))(t)
 		check(t, a)
 		check(t, j)
 		requireRoundTrip(t, apart, shape, shape.String())
@@ -341,12 +338,10 @@ func TestLongNames(t *testing.T) {
 				{Role: RoleAssistant, ToolCalls: []ToolCall{{ID: long + "a", Name: "f"}, {ID: long + "b", Name: "f"}}},
 				{Role: RoleTool, ToolCallID: long + "b", Text: "2"}, {Role: RoleTool, ToolCallID: long + "a", Text: "1"}}
 			for shape, check := range legal {
-				b, err := renderAs(seed, list, shape)
-				require.NoError(t, err)
+				b := must(renderAs(seed, list, shape))(t)
 				check(t, b)
 			}
-			b, err := renderAs(seed, list, shapeOpenAI)
-			require.NoError(t, err)
+			b := must(renderAs(seed, list, shapeOpenAI))(t)
 			var doc struct{ Messages []struct{ Name string } }
 			require.NoError(t, json.Unmarshal(b, &doc))
 			require.NotEqual(t, doc.Messages[1].Name, doc.Messages[2].Name)
@@ -363,8 +358,7 @@ func TestEndOfTheAssistantsWords(t *testing.T) {
 		{{Role: RoleAssistant, Text: "a "}}, {{Role: RoleUser, Text: "q "}, {Role: RoleAssistant, Text: "a "}, {Role: RoleUser, Text: "q "}},
 		{{Role: RoleUser, Text: "q "}, call, {Role: RoleTool, ToolCallID: "1", Text: "1 "}},
 	} {
-		b, err := renderAs(seed, list, shapeAnthropic)
-		require.NoError(t, err)
+		b := must(renderAs(seed, list, shapeAnthropic))(t)
 		legalAnthropic(t, b)
 		requireRoundTrip(t, list, shapeAnthropic, "nothing else is cut")
 	}
@@ -423,8 +417,7 @@ func TestConversationBeginsEarlier(t *testing.T) {
 		{same, {Role: RoleAssistant, Text: "As I said."}},
 	} {
 		for shape, check := range legal {
-			b, err := renderAs(seed, list, shape)
-			require.NoError(t, err)
+			b := must(renderAs(seed, list, shape))(t)
 			check(t, b)
 			requireRoundTrip(t, list, shape, shape.String())
 			paid := list[0].Role != RoleUser && shape != shapeOpenAI

@@ -94,8 +94,7 @@ func unchanged(t *testing.T, shape shape, chunks int, retrievalFirst bool) (shar
 	same, sent := 0, 0
 	for a.n = range 400 {
 		question := Page{Role: RoleUser, Text: a.words(250)}
-		b, err := renderAs(seed, a.pages(question, retrievalFirst), shape)
-		require.NoError(t, err)
+		b := must(renderAs(seed, a.pages(question, retrievalFirst), shape))(t)
 		n := 0
 		for n < len(b) && n < len(last) && b[n] == last[n] {
 			n++

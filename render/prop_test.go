@@ -143,8 +143,7 @@ func checkAnthropic(t require.TestingT, msgs []Message) {
 			Content []block
 		}
 	}
-	b, err := Anthropic(msgs)
-	require.NoError(t, err)
+	b := must(Anthropic(msgs))(t)
 	require.NoError(t, json.Unmarshal(b, &doc))
 	blocks := doc.System
 	for _, m := range doc.Messages {
@@ -179,8 +178,7 @@ func TestMessagesParseBack(t *testing.T) {
 	pages := conversation(anyText(hostileTo(seed)))
 	rapid.Check(t, func(t *rapid.T) {
 		list := pages.Draw(t, "pages")
-		pack, err := parseMessages(Messages(seed, list, true))
-		require.NoError(t, err)
+		pack := must(parseMessages(Messages(seed, list, true)))(t)
 		require.Len(t, pack.Pages, len(list))
 		for i, p := range list {
 			require.Equal(t, p.Text, pack.Pages[i].Text)
@@ -197,8 +195,7 @@ func TestEscapeIsReversible(t *testing.T) {
 		for _, tab := range []*table{&textTable, &attrTable} {
 			e := string(appendEscaped(nil, s, tab))
 			require.True(t, utf8.ValidString(e))
-			back, err := unescape(e)
-			require.NoError(t, err)
+			back := must(unescape(e))(t)
 			require.Equal(t, s, back)
 			require.Equal(t, clean(s, tab), e == s)
 		}

@@ -112,8 +112,7 @@ func TestDates(t *testing.T) {
 	} {
 		b := Text(nil, seed, []Page{{Date: in}}, true)
 		require.Contains(t, string(b), "<page "+fenceOf(seed)+strings.TrimRight(" "+want, " ")+">")
-		pack, err := parseText(b)
-		require.NoError(t, err)
+		pack := must(parseText(b))(t)
 		require.Equal(t, shownDate(in), pack.Pages[0].Date)
 	}
 }
@@ -143,9 +142,8 @@ func TestParseTextRefuses(t *testing.T) {
 		_, err := parseText([]byte(bad))
 		require.Error(t, err, name)
 	}
-	_, err := parseText([]byte(good))
-	require.NoError(t, err)
-	_, err = parseText([]byte("x"))
+	must(parseText([]byte(good)))(t)
+	_, err := parseText([]byte("x"))
 	require.ErrorIs(t, err, errParse)
 }
 
@@ -173,8 +171,7 @@ func TestEscapes(t *testing.T) {
 		"日本語 हिन्दी Ελλάδα é �": "日本語 हिन्दी Ελλάδα é �",
 	} {
 		require.Equal(t, want, Escape(in))
-		back, err := unescape(want)
-		require.NoError(t, err)
+		back := must(unescape(want))(t)
 		require.Equal(t, in, back)
 	}
 	for _, bad := range []string{`\u{`, `\u{}`, `\u{41`, `\u{110000}`, `\u{D800}`, `\x{100}`, `\u{+41}`, `\u{0000000041}`} {
@@ -220,11 +217,9 @@ func TestDigitsOfEveryScript(t *testing.T) {
 func TestSameBytesEveryTime(t *testing.T) {
 	pages := inEveryField("plain \u202e text")
 	for _, shape := range shapes {
-		want, err := renderAs(seed, pages, shape)
-		require.NoError(t, err)
+		want := must(renderAs(seed, pages, shape))(t)
 		for range 100 {
-			got, err := renderAs(seed, pages, shape)
-			require.NoError(t, err)
+			got := must(renderAs(seed, pages, shape))(t)
 			require.Equal(t, string(want), string(got))
 		}
 	}
@@ -267,8 +262,7 @@ func TestArguments(t *testing.T) {
 	} {
 		got := callArguments(in)
 		require.Equal(t, want, got)
-		back, err := parseArguments(got)
-		require.NoError(t, err)
+		back := must(parseArguments(got))(t)
 		require.Equal(t, in, back)
 	}
 }
@@ -288,3 +282,6 @@ func renderAs(seed string, pages []Page, p shape) ([]byte, error) {
 	}
 	return nil, fmt.Errorf("render: no shape %v", p)
 }
+
+// must returns a check that fails the test unless err is nil, and returns v: v := must(s.Get(ctx, id))(t).
+func must[T any](v T, err error) func(require.TestingT) T { return dbtest.Must(v, err) }

@@ -18,8 +18,7 @@ import (
 func TestExamples(t *testing.T) {
 	for interpreter, file := range map[string]string{"python3": "../examples/python/chat.py"} {
 		t.Run(interpreter, func(t *testing.T) {
-			src, err := os.ReadFile(file)
-			require.NoError(t, err)
+			src := must(os.ReadFile(file))(t)
 			require.LessOrEqual(t, strings.Count(string(src), "\n"), 60)
 			if out, err := exec.CommandContext(t.Context(), interpreter, "--version").CombinedOutput(); err != nil {
 				t.Skipf("%s is not here: %v %s", interpreter, err, out)

@@ -57,13 +57,10 @@ func describes(t *testing.T, name string, answer any) {
 // lines makes a call that streams, and returns its lines.
 func (d *door) lines(who http.Header, name string, in any) (lines []string) {
 	d.t.Helper()
-	b, err := json.Marshal(in)
-	require.NoError(d.t, err)
-	req, err := http.NewRequestWithContext(d.t.Context(), http.MethodPost, "http://x/v1/"+name, strings.NewReader(string(b)))
-	require.NoError(d.t, err)
+	b := must(json.Marshal(in))(d.t)
+	req := must(http.NewRequestWithContext(d.t.Context(), http.MethodPost, "http://x/v1/"+name, strings.NewReader(string(b))))(d.t)
 	req.Header = who
-	res, err := d.http.Do(req)
-	require.NoError(d.t, err)
+	res := must(d.http.Do(req))(d.t)
 	defer res.Body.Close()
 	require.Equal(d.t, http.StatusOK, res.StatusCode)
 	s := bufio.NewScanner(res.Body)

@@ -101,20 +101,16 @@ func (d *door) send(who http.Header, name string, in any) (int, map[string]any) 
 	case string:
 		body = strings.NewReader(in)
 	default:
-		b, err := json.Marshal(in)
-		require.NoError(d.t, err)
+		b := must(json.Marshal(in))(d.t)
 		body = bytes.NewReader(b)
 	}
-	req, err := http.NewRequestWithContext(d.t.Context(), http.MethodPost, "http://x/v1/"+name, body)
-	require.NoError(d.t, err)
+	req := must(http.NewRequestWithContext(d.t.Context(), http.MethodPost, "http://x/v1/"+name, body))(d.t)
 	for k := range who {
 		req.Header.Set(k, who.Get(k))
 	}
-	res, err := d.http.Do(req)
-	require.NoError(d.t, err)
+	res := must(d.http.Do(req))(d.t)
 	defer res.Body.Close()
-	b, err := io.ReadAll(res.Body)
-	require.NoError(d.t, err)
+	b := must(io.ReadAll(res.Body))(d.t)
 	out := map[string]any{}
 	require.NoError(d.t, json.Unmarshal(b, &out), "%s: %s", name, b)
 	if res.StatusCode == http.StatusOK {
@@ -547,15 +543,12 @@ func TestCommitAgain(t *testing.T) {
 // stream opens a stream of changes, and returns its connection or the code of the refusal.
 func (d *door) stream(who http.Header) (net.Conn, string) {
 	d.t.Helper()
-	sock, err := serve.SocketPath(d.path)
-	require.NoError(d.t, err)
-	c, err := remote.Connect(context.Background(), sock)
-	require.NoError(d.t, err)
+	sock := must(serve.SocketPath(d.path))(d.t)
+	c := must(remote.Connect(context.Background(), sock))(d.t)
 	d.t.Cleanup(func() { _ = c.Close() })
-	_, err = fmt.Fprintf(c, "POST /v1/changes HTTP/1.1\r\nHost: x\r\nCtxpage-Scope: %s\r\nCtxpage-Role: %s\r\nContent-Length: 2\r\n\r\n{}", who.Get("Ctxpage-Scope"), or(who.Get("Ctxpage-Role"), "agent"))
+	_, err := fmt.Fprintf(c, "POST /v1/changes HTTP/1.1\r\nHost: x\r\nCtxpage-Scope: %s\r\nCtxpage-Role: %s\r\nContent-Length: 2\r\n\r\n{}", who.Get("Ctxpage-Scope"), or(who.Get("Ctxpage-Role"), "agent"))
 	require.NoError(d.t, err)
-	head, err := http.ReadResponse(bufio.NewReader(c), nil)
-	require.NoError(d.t, err)
+	head := must(http.ReadResponse(bufio.NewReader(c), nil))(d.t)
 	if head.StatusCode == http.StatusOK {
 		return c, ""
 	}
@@ -719,8 +712,7 @@ func lineByLine(t *testing.T, v any) []byte {
 
 // PROTOCOL.md names every call, header and code, and its lines for curl do what it says.
 func TestProtocolPage(t *testing.T) {
-	page, err := os.ReadFile("../PROTOCOL.md")
-	require.NoError(t, err)
+	page := must(os.ReadFile("../PROTOCOL.md"))(t)
 	v := must(serve.Schema())(t)
 	b := must(json.Marshal(v))(t)
 	var schema struct {

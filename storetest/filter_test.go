@@ -129,8 +129,7 @@ func (m *filterModel) put() store.Put {
 // write commits the same batch to both.
 func (m *filterModel) write() {
 	m.now = m.now.Add(time.Minute)
-	id, err := store.NewID(m.now, m.ids)
-	require.NoError(m.t, err)
+	id := must(store.NewID(m.now, m.ids))(m.t)
 	b := store.Batch{ID: id, Scope: pick(m, "acme/a", "acme"), Actor: "w", Now: m.now, Leaf: manifest.Record{Type: manifest.TypeCommit, By: "host"}}
 	for range 1 + m.rng.IntN(8) {
 		p := m.put()
@@ -139,8 +138,7 @@ func (m *filterModel) write() {
 		}
 	}
 	if m.rng.IntN(3) == 0 {
-		page, err := m.want.Scan(m.ctx, store.ScanQuery{Scopes: store.Scopes{b.Scope}, Limit: 1000})
-		require.NoError(m.t, err)
+		page := must(m.want.Scan(m.ctx, store.ScanQuery{Scopes: store.Scopes{b.Scope}, Limit: 1000}))(m.t)
 		if n := len(page.Heads); n > 0 {
 			if id := page.Heads[m.rng.IntN(n)].ID; !slices.ContainsFunc(b.Puts, func(o store.Put) bool { return o.Artefact.ID == id }) {
 				b.Deletes = []string{id}
@@ -202,15 +200,12 @@ func (m *filterModel) ask() {
 		m.differ++
 		return
 	}
-	got, err := m.is.Candidates(m.ctx, q)
-	require.NoError(m.t, err)
-	want, err := m.want.Candidates(m.ctx, q)
-	require.NoError(m.t, err)
+	got := must(m.is.Candidates(m.ctx, q))(m.t)
+	want := must(m.want.Candidates(m.ctx, q))(m.t)
 	require.Equal(m.t, numbers(want, q.AsOf != 0), numbers(got, q.AsOf != 0), "%+v filter %s", q, f.JSON())
 	require.Equal(m.t, filtered(want), filtered(got), "%+v filter %s", q, f.JSON())
 	q.K, q.Recent = pick(m, 1, 3), 0
-	few, err := m.is.Candidates(m.ctx, q)
-	require.NoError(m.t, err)
+	few := must(m.is.Candidates(m.ctx, q))(m.t)
 	best := scores(want)
 	require.Equal(m.t, best[:min(q.K, len(best))], scores(few), "%+v filter %s", q, f.JSON())
 	m.matched += len(got.Hits)
@@ -222,10 +217,8 @@ func (m *filterModel) ask() {
 // was superseded more than once by another way, and says otherwise now and then; then a filter shows nothing.
 func (m *filterModel) agree(q store.CandidateQuery) bool {
 	q.Filter = nil
-	got, err := m.is.Candidates(m.ctx, q)
-	require.NoError(m.t, err)
-	want, err := m.want.Candidates(m.ctx, q)
-	require.NoError(m.t, err)
+	got := must(m.is.Candidates(m.ctx, q))(m.t)
+	want := must(m.want.Candidates(m.ctx, q))(m.t)
 	return slices.Equal(numbers(want, q.AsOf != 0), numbers(got, q.AsOf != 0))
 }
 
@@ -263,8 +256,7 @@ func filtered(c store.Candidates) (n int) {
 
 func (m *filterModel) list(f *store.Filter) {
 	q := store.ScanQuery{Scopes: store.Scopes{"acme/a"}, Deleted: m.rng.IntN(2) == 0, Newest: m.rng.IntN(2) == 0, Limit: 1000}
-	all, err := m.want.Scan(m.ctx, q)
-	require.NoError(m.t, err)
+	all := must(m.want.Scan(m.ctx, q))(m.t)
 	want := []string{}
 	for _, h := range all.Heads {
 		if f.Match(h) {
@@ -274,8 +266,7 @@ func (m *filterModel) list(f *store.Filter) {
 	q.Filter, q.Limit = f, 1+m.rng.IntN(5)
 	got := []string{}
 	for {
-		page, err := m.is.Scan(m.ctx, q)
-		require.NoError(m.t, err)
+		page := must(m.is.Scan(m.ctx, q))(m.t)
 		for _, h := range page.Heads {
 			got = append(got, h.ID)
 		}

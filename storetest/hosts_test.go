@@ -103,8 +103,7 @@ func TestFilesOfAnotherHost(t *testing.T) {
 	}
 
 	// The control: the host that has the file sees both.
-	_, err := a.Scope("acme").Get(ctx, "policy")
-	require.ErrorIs(t, err, store.ErrDirty)
+	require.ErrorIs(t, errOf(a.Scope("acme").Get(ctx, "policy")), store.ErrDirty)
 	write("Refunds are paid within 60 days.")
 	got := must(a.Scope("acme").Get(ctx, "policy"))(t)
 	require.Contains(t, got.Text, "60 days")

@@ -39,10 +39,8 @@ func TestNearModel(t *testing.T) {
 
 // embed gives some pages vectors of few directions, and both stores the same.
 func (m *filterModel) embed() {
-	page, err := m.want.Scan(m.ctx, store.ScanQuery{What: store.ScanUnembedded, Scopes: store.Scopes{"acme/a", "acme"}, Model: "m", Limit: 1000})
-	require.NoError(m.t, err)
-	got, err := m.is.Scan(m.ctx, store.ScanQuery{What: store.ScanUnembedded, Scopes: store.Scopes{"acme/a", "acme"}, Model: "m", Limit: 1000})
-	require.NoError(m.t, err)
+	page := must(m.want.Scan(m.ctx, store.ScanQuery{What: store.ScanUnembedded, Scopes: store.Scopes{"acme/a", "acme"}, Model: "m", Limit: 1000}))(m.t)
+	got := must(m.is.Scan(m.ctx, store.ScanQuery{What: store.ScanUnembedded, Scopes: store.Scopes{"acme/a", "acme"}, Model: "m", Limit: 1000}))(m.t)
 	if m.simple(page, got) {
 		require.Equal(m.t, page.Keys, got.Keys)
 	}
@@ -86,10 +84,8 @@ func (m *filterModel) askNear() int {
 		return 0
 	}
 	q.Near = &store.Near{Model: "m", Vector: m.direction(), K: pick(m, 1, 5, 1000)}
-	got, err := m.is.Candidates(m.ctx, q)
-	require.NoError(m.t, err)
-	want, err := m.want.Candidates(m.ctx, q)
-	require.NoError(m.t, err)
+	got := must(m.is.Candidates(m.ctx, q))(m.t)
+	want := must(m.want.Candidates(m.ctx, q))(m.t)
 	require.Equal(m.t, near(want), near(got), "%+v %+v", q, q.Near)
 	return len(near(got))
 }

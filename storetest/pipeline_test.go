@@ -53,8 +53,7 @@ func pipeline(t *testing.T, name string, open func() store.Store) {
 	require.Equal(t, dbtest.SizeOf(db.Manifests()), verified.Size)
 
 	require.NoError(t, db.Close())
-	_, err := st.Stat(ctx)
-	require.ErrorIs(t, err, store.ErrClosed, "Close closes the store")
+	require.ErrorIs(t, errOf(st.Stat(ctx)), store.ErrClosed, "Close closes the store")
 
 	db = must(ctxpage.Open(name, ctxpage.Options{Store: open()}))(t)
 	got = must(db.Scope("acme/support").Get(ctx, "answer"))(t)
@@ -72,7 +71,6 @@ func TestOptionsBesideStore(t *testing.T) {
 		require.ErrorIs(t, err, store.ErrInvalid)
 		require.ErrorContains(t, err, "Options.Store")
 	}
-	_, err := ctxpage.Open("in memory", ctxpage.Options{Store: mem, FileRoots: []string{"no/such/root"}})
-	require.Error(t, err)
+	require.Error(t, errOf(ctxpage.Open("in memory", ctxpage.Options{Store: mem, FileRoots: []string{"no/such/root"}})))
 	must(mem.Stat(context.Background()))(t)
 }

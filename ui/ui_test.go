@@ -85,8 +85,7 @@ func plainName(s string) string { return s }
 func (f *fixture) handler(o ui.Options) *ui.Handler {
 	o.DB, o.Rand = f.db, rand.NewChaCha8([32]byte{1})
 	o.Now = func() time.Time { return time.Date(2026, 3, 1, 9, 30, 0, 0, time.UTC) }
-	h, err := ui.New(o)
-	require.NoError(f.t, err)
+	h := must(ui.New(o))(f.t)
 	f.t.Cleanup(h.Close)
 	return h
 }
@@ -316,8 +315,7 @@ func TestLookingChangesNothing(t *testing.T) {
 		"/context?trace=" + f.second: manifest.TypeRecall, "/page?ref=acme/support:policy": manifest.TypeRecall, "/batch?id=" + f.held: manifest.TypeRecall,
 		"/browse?scope=acme/support&q=refunds": manifest.TypeSearch, "/try?scope=acme/support&q=refunds": manifest.TypeAssemble, "/diff?a=" + f.first + "&b=" + f.second: manifest.TypeRecall,
 	} {
-		size, err := f.db.Manifests().Size(ctx)
-		require.NoError(t, err)
+		size := must(f.db.Manifests().Size(ctx))(t)
 		get(t, h, path)
 		leaf, err := f.db.Manifests().Leaf(ctx, size)
 		require.NoError(t, err, path)

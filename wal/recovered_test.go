@@ -87,8 +87,7 @@ func TestScanIntactSegments(t *testing.T) {
 		require.NoError(t, l.Rotate())
 	}
 	commit(t, l, 100)
-	names, err := fs.ReadDir(dir)
-	require.NoError(t, err)
+	names := must(fs.ReadDir(dir))(t)
 	require.Len(t, names, 6)
 	fs.RemoveFile(filepath.Join(dir, names[1]))
 	fs.WriteFile(filepath.Join(dir, names[3]), []byte("nothing of a header"))
@@ -136,8 +135,7 @@ func TestScanIntactNoEnd(t *testing.T) {
 	l, _, _ := mustOpen(t, options(fs))
 	commit(t, l, 100)
 	require.NoError(t, l.Rotate())
-	names, err := fs.ReadDir(dir)
-	require.NoError(t, err)
+	names := must(fs.ReadDir(dir))(t)
 	_, holes, err := wal.ScanIntact(ctx, dir, fs, nopRecord)
 	require.NoError(t, err)
 	require.Empty(t, holes)
@@ -219,8 +217,7 @@ func TestScanIntactUnsealed(t *testing.T) {
 		if last != "a record" {
 			fs.WriteFile(filepath.Join(dir, names[1]), []byte("nothing of a header"))
 		}
-		_, err := wal.Scan(ctx, dir, fs, nil)
-		require.Error(t, err)
+		require.Error(t, errOf(wal.Scan(ctx, dir, fs, nil)))
 		_, holes, err := wal.ScanIntact(ctx, dir, fs, nopRecord)
 		require.NoError(t, err)
 		require.NotEmpty(t, holes, last)

@@ -65,8 +65,7 @@ func TestPrune(t *testing.T) {
 	l, _ := openLog(t, f, Options{DB: "db1", SegmentSize: 1500})
 	require.NotZero(t, held(t, f, "page-5@1"), "control: the name is in a file")
 	rows := held(t, f, "page-8@1")
-	before, err := l.view()
-	require.NoError(t, err)
+	before := must(l.view())(t)
 	p := planned(t, l, 5, 6, 7, 30)
 	require.NoError(t, l.Prune(ctx, p))
 	require.Zero(t, held(t, f, "page-5@1"))
@@ -76,8 +75,7 @@ func TestPrune(t *testing.T) {
 	require.Equal(t, "acme:page-5@1", old.Writes[0].Ref)
 
 	check := func(l *Log) {
-		_, err = l.Verify(ctx, &head, nil)
-		require.NoError(t, err)
+		must(l.Verify(ctx, &head, nil))(t)
 		_, err := l.Body(5)
 		require.ErrorIs(t, err, manifest.ErrPruned)
 		require.ErrorContains(t, err, "leaf 5 was erased at ")
@@ -124,16 +122,14 @@ func TestPrune(t *testing.T) {
 	more := planned(t, again, 5, 8)
 	require.EqualValues(t, 1, more.Size, "a stub is not covered twice")
 	require.NoError(t, again.Prune(ctx, more))
-	_, err = again.Verify(ctx, &head, nil)
-	require.NoError(t, err)
+	must(again.Verify(ctx, &head, nil))(t)
 	reader, rep, err := Open(ctx, testDir, f, Options{ReadOnly: true})
 	require.NoError(t, err)
 	require.NoError(t, rep.Damage)
 	require.Equal(t, again.Archived(), reader.Size())
 	require.NoError(t, again.Archive(ctx, again.Size()))
 	last, _ := openLog(t, f, Options{ReadOnly: true})
-	_, err = last.Verify(ctx, &head, nil)
-	require.NoError(t, err)
+	must(last.Verify(ctx, &head, nil))(t)
 }
 
 // TestPruneCrash: a crash at every operation leaves an archive of before or of after; the same prune leaf finishes it, and

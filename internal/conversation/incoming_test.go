@@ -36,16 +36,13 @@ func TestStagedTurns(t *testing.T) {
 	}
 	stage := func(c *Turns) *Incoming {
 		in := c.Incoming()
-		id, err := in.Pair("c")
-		require.NoError(t, err)
+		id := must(in.Pair("c"))(t)
 		require.Equal(t, "c", id)
 		in.Bring(0, c.FreshBlock(come(32, result), nil), true)
-		_, err = in.Pair("c")
-		require.Error(t, err, "control: it is answered")
+		require.Error(t, errOf(in.Pair("c")), "control: it is answered")
 		in.Bring(1, c.FreshBlock(come(33, call), nil), true)
 		for i := range 2 {
-			_, err := in.Stage(i, []string{longText}, time.Unix(0, 0))
-			require.NoError(t, err)
+			must(in.Stage(i, []string{longText}, time.Unix(0, 0)))(t)
 		}
 		return in
 	}

@@ -23,13 +23,10 @@ func roundTrip[T any](t *testing.T, of *codec.Record[T]) {
 	var full T
 	dbtest.Fill(&full)
 	raw := of.Row(rowVersion, &full, 0)
-	back, err := readRow(of, raw)
-	require.NoError(t, err)
+	back := must(readRow(of, raw))(t)
 	require.Equal(t, full, back)
-	_, err = readRow(of, raw[:len(raw)-1])
-	require.ErrorIs(t, err, codec.ErrMalformed)
-	_, err = readRow(of, append([]byte{rowVersion + 1}, raw[1:]...))
-	require.ErrorIs(t, err, codec.ErrNewer)
+	require.ErrorIs(t, errOf(readRow(of, raw[:len(raw)-1])), codec.ErrMalformed)
+	require.ErrorIs(t, errOf(readRow(of, append([]byte{rowVersion + 1}, raw[1:]...))), codec.ErrNewer)
 }
 
 // A stored watch keeps the newest events.
@@ -41,11 +38,9 @@ func TestWatchRow(t *testing.T) {
 	require.Len(t, row.Events, KeptEvents)
 	raw := row.Encode()
 	require.Less(t, len(raw), 1500)
-	got, err := DecodeWatch(raw)
-	require.NoError(t, err)
+	got := must(DecodeWatch(raw))(t)
 	require.Equal(t, row, got)
-	got, err = DecodeWatch(nil)
-	require.NoError(t, err)
+	got = must(DecodeWatch(nil))(t)
 	require.Zero(t, got)
 	of, ok := SessionOf(WatchRowKey, RowKey(WatchRowKey, "acme/a", "chat"))
 	require.True(t, ok)

@@ -169,8 +169,7 @@ func TestIntentFromIR(t *testing.T) {
 	_, want := prose.Terms("3", "fix", "form", "login", "retry", "later")
 	require.Equal(t, Intent{want}, IntentOf(session.PassQuery{IR: &ir, Keywords: []string{"later"}}))
 	for _, raw := range []string{`{"current_turn":1}`, `[1]`, `7`, `{`, ``} {
-		_, err := session.ParseIntentIR([]byte(raw))
-		require.ErrorContains(t, err, "session: intent: expected", raw)
+		require.ErrorContains(t, errOf(session.ParseIntentIR([]byte(raw))), "session: intent: expected", raw)
 	}
 }
 

@@ -78,8 +78,7 @@ func TestScoreVectors(t *testing.T) {
 
 func TestR1Hysteresis(t *testing.T) {
 	t.Run("constant load below the trigger: no pass in 1,000 ticks", func(t *testing.T) {
-		m, err := ResumeMachine(session.Config{Total: 10_000}, Progress{})
-		require.NoError(t, err)
+		m := must(ResumeMachine(session.Config{Total: 10_000}, Progress{}))(t)
 		for i := range 1000 {
 			var move Move
 			m, move, _ = m.Step(noon.Add(time.Duration(i)*time.Second), 0, 8000)
@@ -90,8 +89,7 @@ func TestR1Hysteresis(t *testing.T) {
 	})
 	t.Run("no two passes without a refill", func(t *testing.T) {
 		rapid.Check(t, func(t *rapid.T) {
-			m, err := ResumeMachine(session.Config{Total: 10_000}, Progress{})
-			require.NoError(t, err)
+			m := must(ResumeMachine(session.Config{Total: 10_000}, Progress{}))(t)
 			now, actual, low := noon, 0, 0
 			for i := range 200 {
 				now = now.Add(time.Second)
@@ -130,10 +128,8 @@ func TestR2ThresholdsAreSharesWithCaps(t *testing.T) {
 		"allocation": {Total: 1000, Allocation: []session.Cap{{Kind: "a", Share: 900_000}}}, "twice": {Total: 1000, Allocation: []session.Cap{{Kind: "a", Tokens: 1}, {Kind: "a", Tokens: 1}}},
 		"too small": {Total: 10}, "mode": {Total: 1000, Mode: "x"}, "NaN": {Total: 1000, Weights: [4]float64{1, 2, math.NaN(), 3}},
 	} {
-		err := c.Validate()
-		require.ErrorIs(t, err, session.ErrConfig, name)
-		_, err = ResumeMachine(c, Progress{})
-		require.ErrorIs(t, err, session.ErrConfig, name)
+		require.ErrorIs(t, c.Validate(), session.ErrConfig, name)
+		require.ErrorIs(t, errOf(ResumeMachine(c, Progress{})), session.ErrConfig, name)
 	}
 	err := session.Config{Total: -1, Reserve: -1, Mode: "x"}.Validate()
 	require.Equal(t, 3, strings.Count(err.Error(), session.ErrConfig.Error()), "all faults at once: %v", err)
@@ -148,8 +144,7 @@ func TestR2ThresholdsAreSharesWithCaps(t *testing.T) {
 
 func TestR3PassesAreBatches(t *testing.T) {
 	s := full(830_000)
-	p, err := s.Plan(noon)
-	require.NoError(t, err)
+	p := must(s.Plan(noon))(t)
 	require.Empty(t, p.Blocked)
 	require.LessOrEqual(t, p.Predicted, p.Thresholds.Target)
 	require.GreaterOrEqual(t, p.Freed, p.Thresholds.MinGain)
@@ -163,12 +158,10 @@ func TestR3PassesAreBatches(t *testing.T) {
 	for i := range s.Sections {
 		s.Sections[i].Pinned = i > 0
 	}
-	p, err = s.Plan(noon)
-	require.NoError(t, err)
+	p = must(s.Plan(noon))(t)
 	require.Contains(t, p.Blocked, "of at least 200 tokens")
 	// Deferred: marked at the trigger, applied when nothing is left.
-	m, err := ResumeMachine(session.Config{Total: 10_000, Mode: session.ModeDeferred}, Progress{})
-	require.NoError(t, err)
+	m := must(ResumeMachine(session.Config{Total: 10_000, Mode: session.ModeDeferred}, Progress{}))(t)
 	m, move, _ := m.Step(noon, 0, 8100)
 	require.Equal(t, Mark, move)
 	m, events := m.Done(noon, move, Outcome{Plan: session.Plan{Items: make([]session.PlanItem, 1), Actual: 8100}})
@@ -183,16 +176,14 @@ func TestR3PassesAreBatches(t *testing.T) {
 func TestR4StepsOnlyShrink(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		before := full(session.PPM(rapid.IntRange(750_000, 850_000).Draw(t, "share")))
-		p, err := before.Plan(noon)
-		require.NoError(t, err)
+		p := must(before.Plan(noon))(t)
 		made := map[string]int{}
 		for _, it := range p.Items {
 			if rapid.Bool().Draw(t, "made") {
 				made[it.ID] = rapid.IntRange(1, 200).Draw(t, "size") // some grow: those must be skipped
 			}
 		}
-		after, err := before.apply(p, made)
-		require.NoError(t, err)
+		after := must(before.apply(p, made))(t)
 		for i, sec := range after.Sections {
 			require.LessOrEqual(t, sec.Tokens(), before.Sections[i].Tokens())
 		}
@@ -202,8 +193,7 @@ func TestR4StepsOnlyShrink(t *testing.T) {
 func TestR5PlanIsOrderedExactAndGuarded(t *testing.T) {
 	s := full(850_000)
 	s.Sections[4].Signals = session.Signals{Stale: true} // medium
-	p, err := s.Plan(noon)
-	require.NoError(t, err)
+	p := must(s.Plan(noon))(t)
 	again, _ := s.Plan(noon)
 	require.Equal(t, p, again, "same state, same time, same plan")
 	for i, it := range p.Items {
@@ -221,19 +211,15 @@ func TestR5PlanIsOrderedExactAndGuarded(t *testing.T) {
 			require.Equal(t, "low", p.Items[i-1].Priority, "first of its priority")
 		}
 	}
-	after, err := s.apply(p, nil)
-	require.NoError(t, err)
+	after := must(s.apply(p, nil))(t)
 	require.Equal(t, p.Predicted, after.Tokens())
 	require.Equal(t, s.Pass+1, after.Pass)
-	_, err = after.apply(p, nil)
-	require.ErrorIs(t, err, session.ErrGeneration)
+	require.ErrorIs(t, errOf(after.apply(p, nil)), session.ErrGeneration)
 	moved := s
 	moved.Sections = slices.Clone(s.Sections)
 	slices.Reverse(moved.Sections)
-	_, err = moved.apply(p, nil)
-	require.ErrorIs(t, err, session.ErrGeneration)
-	raw, err := json.Marshal(p)
-	require.NoError(t, err)
+	require.ErrorIs(t, errOf(moved.apply(p, nil)), session.ErrGeneration)
+	raw := must(json.Marshal(p))(t)
 	require.Contains(t, string(raw), `"from":"raw","to":"summary"`)
 	require.Contains(t, string(raw), `"recency_model":"exp24"`)
 }
@@ -257,14 +243,12 @@ func TestPlanMadeByHand(t *testing.T) {
 		require.ErrorIs(t, err, session.ErrPlan, name)
 		require.Equal(t, s, same, name)
 	}
-	next, err := s.apply(session.Plan{Items: []session.PlanItem{step(0, "a", session.Raw, session.Stub), step(1, "b", session.Raw, session.Stub)}}, nil)
-	require.NoError(t, err)
+	next := must(s.apply(session.Plan{Items: []session.PlanItem{step(0, "a", session.Raw, session.Stub), step(1, "b", session.Raw, session.Stub)}}, nil))(t)
 	require.Equal(t, 40, next.Tokens())
 }
 
 func TestR6RecommendWritesNothing(t *testing.T) {
-	m, err := ResumeMachine(session.Config{Total: 10_000, Mode: session.ModeRecommend}, Progress{})
-	require.NoError(t, err)
+	m := must(ResumeMachine(session.Config{Total: 10_000, Mode: session.ModeRecommend}, Progress{}))(t)
 	m, move, events := m.Step(noon, 0, 8300)
 	require.Equal(t, Recommend, move)
 	require.Equal(t, session.EventWarn, events[0].Kind)
@@ -279,8 +263,7 @@ func TestR6RecommendWritesNothing(t *testing.T) {
 }
 
 func TestR7EventsFireOncePerCrossing(t *testing.T) {
-	m, err := ResumeMachine(session.Config{Total: 10_000}, Progress{})
-	require.NoError(t, err)
+	m := must(ResumeMachine(session.Config{Total: 10_000}, Progress{}))(t)
 	var got []string
 	now := noon
 	step := func(actual int, apply bool) {
@@ -323,8 +306,7 @@ func TestR7EventsFireOncePerCrossing(t *testing.T) {
 }
 
 func TestBlockedBacksOffAndListens(t *testing.T) {
-	m, err := ResumeMachine(session.Config{Total: 10_000}, Progress{})
-	require.NoError(t, err)
+	m := must(ResumeMachine(session.Config{Total: 10_000}, Progress{}))(t)
 	now := noon
 	var waits []time.Duration
 	for range 9 {
@@ -433,14 +415,11 @@ func TestR11AdmissionOfTheTooLarge(t *testing.T) {
 		require.Equal(t, 500, h.Shortfall, name)
 		require.Equal(t, "big", h.Section)
 	}
-	a, err = s.Admit(Section{ID: "fits", Role: Tool, Sizes: EstimateSizes(300), Turn: 99}, noon)
-	require.NoError(t, err)
+	a = must(s.Admit(Section{ID: "fits", Role: Tool, Sizes: EstimateSizes(300), Turn: 99}, noon))(t)
 	require.Equal(t, AdmitWhole, a.How)
-	a, err = s.Admit(Section{ID: "needs room", Role: Tool, Sizes: EstimateSizes(900), Turn: 99}, noon)
-	require.NoError(t, err)
+	a = must(s.Admit(Section{ID: "needs room", Role: Tool, Sizes: EstimateSizes(900), Turn: 99}, noon))(t)
 	require.Equal(t, AdmitCompact, a.How)
-	next, err := s.With(a.Section).apply(a.Plan, nil)
-	require.NoError(t, err)
+	next := must(s.With(a.Section).apply(a.Plan, nil))(t)
 	require.LessOrEqual(t, next.Tokens(), 8500)
 }
 
@@ -481,8 +460,7 @@ func neverAboveTheLimit(t *testing.T, c session.Config) (refused int) {
 			s.Sections = s.Sections[len(s.Sections)/2:]
 			continue
 		}
-		s, err = s.With(a.Section).apply(a.Plan, nil)
-		require.NoError(t, err)
+		s = must(s.With(a.Section).apply(a.Plan, nil))(t)
 		require.LessOrEqual(t, s.Tokens(), 17_000)
 		stubs += int(a.How) / 2
 		compacted += int(a.How) % 2
@@ -507,29 +485,24 @@ func TestProtectionLeavesRoom(t *testing.T) {
 	p := s.Protections()
 	require.Equal(t, 21, 85-slices.Index(p, IsUserTurn), "a quarter of 8,500, newest first")
 	require.NotContains(t, p[85-21:], Unprotected)
-	plan, err := s.Plan(noon)
-	require.NoError(t, err)
+	plan := must(s.Plan(noon))(t)
 	require.Empty(t, plan.Blocked, "the background pages them as it does others")
 	require.Equal(t, "user turn above the protected share", plan.Items[0].Reason)
 	capped := s
 	capped.Config.UserCap = 10_000
-	plan, err = capped.Plan(noon)
-	require.NoError(t, err)
+	plan = must(capped.Plan(noon))(t)
 	require.NotEmpty(t, plan.Blocked, "control: all protected")
 
 	for _, tokens := range []int{100, 6000, 8500} {
-		a, err := s.Admit(user(99, tokens), noon)
-		require.NoError(t, err)
+		a := must(s.Admit(user(99, tokens), noon))(t)
 		require.Equal(t, AdmitCompact, a.How)
 		require.False(t, a.Yield)
-		next, err := s.With(a.Section).apply(a.Plan, nil)
-		require.NoError(t, err)
+		next := must(s.With(a.Section).apply(a.Plan, nil))(t)
 		require.LessOrEqual(t, next.Tokens(), 8500)
 		require.Equal(t, session.Raw, next.Sections[85].Level)
-		_, err = capped.Admit(user(99, tokens), noon)
-		require.ErrorIs(t, err, session.ErrHeadroom, "control")
+		require.ErrorIs(t, errOf(capped.Admit(user(99, tokens), noon)), session.ErrHeadroom, "control")
 	}
-	_, err = s.Admit(user(99, 8501), noon)
+	_, err := s.Admit(user(99, 8501), noon)
 	require.EqualError(t, err, `session: no headroom: turn "u99" alone takes 8501 tokens, 1 more than the usable window of 8500; split or shorten it, or enlarge the window`)
 
 	for i := range s.Sections { // what the host protects gives way only to the newest, oldest first
@@ -537,13 +510,10 @@ func TestProtectionLeavesRoom(t *testing.T) {
 	}
 	over := s.With(user(98, 100))
 	over.Sections[85].Pinned = true
-	_, err = over.Backstop(noon, false)
-	require.ErrorIs(t, err, session.ErrHeadroom)
-	a, err := s.Admit(user(99, 1000), noon)
-	require.NoError(t, err)
+	require.ErrorIs(t, errOf(over.Backstop(noon, false)), session.ErrHeadroom)
+	a := must(s.Admit(user(99, 1000), noon))(t)
 	require.True(t, a.Yield)
-	next, err := s.With(a.Section).apply(a.Plan, nil)
-	require.NoError(t, err)
+	next := must(s.With(a.Section).apply(a.Plan, nil))(t)
 	require.LessOrEqual(t, next.Tokens(), 8500)
 	require.NotEqual(t, session.Raw, next.Sections[0].Level)
 	require.Equal(t, ReasonYielded, next.Sections[0].Because)
@@ -556,10 +526,8 @@ func TestStubsAreBounded(t *testing.T) {
 	for i := range 200 {
 		s.Sections[i].Level = session.Stub
 	}
-	p, err := s.Backstop(noon, false)
-	require.NoError(t, err)
-	next, err := s.apply(p, nil)
-	require.NoError(t, err)
+	p := must(s.Backstop(noon, false))(t)
+	next := must(s.apply(p, nil))(t)
 	stubs := 0
 	for i, sec := range next.Sections {
 		if i < 200 && sec.Level == session.Stub {
@@ -574,8 +542,7 @@ func TestStubsAreBounded(t *testing.T) {
 func TestBackgroundKeepsAhead(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	s := State{Config: session.Config{Total: 20_000, AllowHigh: true}}
-	m, err := ResumeMachine(s.Config, Progress{})
-	require.NoError(t, err)
+	m := must(ResumeMachine(s.Config, Progress{}))(t)
 	backstops := 0
 	for i := range 5_000 {
 		now := noon.Add(time.Duration(i) * time.Second)
@@ -583,16 +550,13 @@ func TestBackgroundKeepsAhead(t *testing.T) {
 			Priority: Priority(r.IntN(3) - 1), Sizes: EstimateSizes(1 + r.IntN(800))}, now)
 		require.NoError(t, err)
 		backstops += len(a.Plan.Items) / max(len(a.Plan.Items), 1)
-		s, err = s.With(a.Section).apply(a.Plan, nil)
-		require.NoError(t, err)
+		s = must(s.With(a.Section).apply(a.Plan, nil))(t)
 		var move Move
 		if m, move, _ = m.Step(now, s.Generation, s.Tokens()); move == Compact {
 			o := Outcome{}
-			o.Plan, err = s.Plan(now)
-			require.NoError(t, err)
+			o.Plan = must(s.Plan(now))(t)
 			if o.Plan.Blocked == "" {
-				s, err = s.apply(o.Plan, nil)
-				require.NoError(t, err)
+				s = must(s.apply(o.Plan, nil))(t)
 				o.Applied, o.Actual = true, s.Tokens()
 			}
 			m, _ = m.Done(now, move, o)
@@ -612,12 +576,10 @@ func TestBackstopGoesAsFarAsItTakes(t *testing.T) {
 	for i := range s.Sections {
 		s.Sections[i].Priority = High
 	}
-	p, err := s.Plan(noon)
-	require.NoError(t, err)
+	p := must(s.Plan(noon))(t)
 	require.NotEmpty(t, p.Blocked, "the background leaves high ones alone")
 	s.Config.Total = 1_765 // usable: 1,500
-	p, err = s.Backstop(noon, false)
-	require.NoError(t, err)
+	p = must(s.Backstop(noon, false))(t)
 	require.LessOrEqual(t, p.Predicted, 1500)
 	seen := map[string]bool{}
 	for _, it := range p.Items {
@@ -627,22 +589,19 @@ func TestBackstopGoesAsFarAsItTakes(t *testing.T) {
 	for i := range 16 {
 		s.Sections[i].Pinned = true
 	}
-	_, err = s.Backstop(noon, false)
-	require.ErrorIs(t, err, session.ErrHeadroom, "what is pinned stays")
+	require.ErrorIs(t, errOf(s.Backstop(noon, false)), session.ErrHeadroom, "what is pinned stays")
 }
 
 func TestAllocationCaps(t *testing.T) {
 	s := full(600_000)
 	s.Config.Allocation = []session.Cap{{Kind: "tool", Share: 150_000}}
-	p, err := s.Plan(noon)
-	require.NoError(t, err)
+	p := must(s.Plan(noon))(t)
 	require.Equal(t, session.Row{Name: "tool", Items: 20, Tokens: 2000, Share: 200_000, Cap: 1500, Over: 500}, p.Analysis.ByKind[2])
 	require.NotEmpty(t, p.Items)
 	for _, it := range p.Items {
 		require.Equal(t, "tool", it.Kind, "below the target only the kind above its cap")
 	}
-	after, err := s.apply(p, nil)
-	require.NoError(t, err)
+	after := must(s.apply(p, nil))(t)
 	require.LessOrEqual(t, after.Analyse().ByKind[2].Tokens, 1500)
 }
 
@@ -713,8 +672,13 @@ func TestPlanSkipsSmallSteps(t *testing.T) {
 		s = s.With(Section{ID: fmt.Sprint("log-", i), Role: Tool, Priority: Low, Turn: int64(i),
 			Sizes: Sizes{session.Raw: 180, session.Trimmed: 170, session.Summary: 60, session.Stub: 20}})
 	}
-	p, err := s.Plan(time.Now())
-	require.NoError(t, err)
+	p := must(s.Plan(time.Now()))(t)
 	require.Empty(t, p.Blocked)
 	require.Equal(t, session.Summary, p.Items[0].To)
 }
+
+// must returns a check that fails the test unless err is nil, and returns v: v := must(s.Get(ctx, id))(t).
+func must[T any](v T, err error) func(require.TestingT) T { return dbtest.Must(v, err) }
+
+// errOf returns the error of a call whose value does not matter.
+func errOf[T any](_ T, err error) error { return err }

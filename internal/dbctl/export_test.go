@@ -53,8 +53,7 @@ func TestExportImport(t *testing.T) {
 	require.Contains(t, ok(t, "", "export", file, "--dry-run"), "would export ")
 	require.Contains(t, ok(t, "", "export", file, "-o", out), " to "+out)
 	require.Contains(t, dbctl("", "export", file, "-o", out).err, "there is a file")
-	info, err := os.Stat(out)
-	require.NoError(t, err)
+	info := must(os.Stat(out))(t)
 	require.True(t, !system.Modes || info.Mode().Perm() == 0o600, info.Mode())
 
 	to := filepath.Join(tmp, "b.ctx")

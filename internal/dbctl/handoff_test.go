@@ -26,8 +26,7 @@ func TestHandoffGrowsAContract(t *testing.T) {
 		return ok(t, "", append([]string{"handoff", file, "acme", "chat", contract, "--format", "limn"}, more...)...)
 	}
 	read := func() *handoff.Ledger {
-		raw, err := os.ReadFile(contract)
-		require.NoError(t, err)
+		raw := must(os.ReadFile(contract))(t)
 		l, err := handoff.ReadLedger(raw)
 		require.NoError(t, err, "%s", raw)
 		dbtest.Interpreted(t, raw, l)

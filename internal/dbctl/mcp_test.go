@@ -36,8 +36,7 @@ func TestMCPServesAHost(t *testing.T) {
 	require.NoError(t, s.Close())
 
 	s = host()
-	got, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: "get", Arguments: map[string]any{"ref": "answer"}})
-	require.NoError(t, err)
+	got := must(s.CallTool(t.Context(), &mcp.CallToolParams{Name: "get", Arguments: map[string]any{"ref": "answer"}}))(t)
 	require.False(t, got.IsError)
 	require.NoError(t, s.Close())
 

@@ -76,8 +76,7 @@ func (s *serving) call(t *testing.T, call, body string, headers ...string) (stri
 			return remote.Connect(ctx, s.Socket)
 		}
 	}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/"+call, strings.NewReader(body))
-	require.NoError(t, err)
+	req := must(http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/"+call, strings.NewReader(body)))(t)
 	req.Header.Set("Ctxpage-Scope", "acme")
 	for _, h := range headers {
 		name, value, _ := strings.Cut(h, ": ")

@@ -87,8 +87,7 @@ func TestSessionVerbs(t *testing.T) {
 
 	contract := filepath.Join(t.TempDir(), "chat.limn")
 	ok(t, "", verb("session contract", contract)...)
-	raw, err := os.ReadFile(contract)
-	require.NoError(t, err)
+	raw := must(os.ReadFile(contract))(t)
 	must(handoff.ReadLedger(raw))(t)
 	require.Contains(t, ok(t, "", verb("session contract", contract)...), ": 0 bytes")
 	ok(t, "", verb("session contract", filepath.Join(t.TempDir(), "compat"), "--dialect", "compat")...)

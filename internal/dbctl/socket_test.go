@@ -22,8 +22,7 @@ import (
 // serveAt serves a file at a socket.
 func serveAt(t *testing.T, file string) (name string) {
 	t.Helper()
-	st, err := filestore.Open(filestore.Options{Path: file, MustExist: true, State: ctxpage.StateKinds()})
-	require.NoError(t, err)
+	st := must(filestore.Open(filestore.Options{Path: file, MustExist: true, State: ctxpage.StateKinds()}))(t)
 	srv := must(remote.NewServer(context.Background(), st, remote.ServerOptions{Program: "test"}))(t)
 	dir, err := os.MkdirTemp("", "s") // the path of a socket must be short
 	require.NoError(t, err)

@@ -51,8 +51,7 @@ func startUI(t *testing.T, args ...string) *inspecting {
 
 func (i *inspecting) get(path string) (int, string) {
 	i.t.Helper()
-	res, err := i.client.Get(i.origin + path)
-	require.NoError(i.t, err)
+	res := must(i.client.Get(i.origin + path))(i.t)
 	body, err := io.ReadAll(res.Body)
 	require.NoError(i.t, errors.Join(err, res.Body.Close()))
 	return res.StatusCode, string(body)
@@ -65,8 +64,7 @@ func (i *inspecting) shows(trace string) string {
 	require.Equal(i.t, http.StatusOK, status, body)
 	require.Contains(i.t, body, "How long does a refund take?")
 	require.Contains(i.t, body, "Refunds take 14 days.")
-	res, err := i.client.Get(i.origin + "/events?after=0")
-	require.NoError(i.t, err)
+	res := must(i.client.Get(i.origin + "/events?after=0"))(i.t)
 	defer res.Body.Close()
 	interrupt(i.t, i.cmd) // an open stream does not keep it
 	return body

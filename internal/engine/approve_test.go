@@ -29,8 +29,7 @@ func TestApprovalOfUnknownFields(t *testing.T) {
 			held := m.batch("acme", store.Artefact{ID: "answer", Kind: store.KindFact, Text: "perhaps"})
 			held.Action, held.Reason = store.ActHold, "look at it"
 			c.change(&held)
-			out, err := m.Commit(t.Context(), held)
-			require.NoError(t, err)
+			out := must(m.Commit(t.Context(), held))(t)
 			require.Equal(t, store.StatusHeld, out.Status)
 			review := func(a store.Action) error {
 				b := m.batch("acme")
@@ -39,13 +38,11 @@ func TestApprovalOfUnknownFields(t *testing.T) {
 				return err
 			}
 			before := m.Mark().LSN
-			err = review(store.ActApprove)
+			err := review(store.ActApprove)
 			if !c.refused {
 				require.NoError(t, err)
-				l, err := m.Resolve(t.Context(), store.Scopes{"acme"}, store.Ref{ID: "answer"})
-				require.NoError(t, err)
-				got, err := m.Load(t.Context(), nil, l.Pages, store.WantHead)
-				require.NoError(t, err)
+				l := must(m.Resolve(t.Context(), store.Scopes{"acme"}, store.Ref{ID: "answer"}))(t)
+				got := must(m.Load(t.Context(), nil, l.Pages, store.WantHead))(t)
 				require.Equal(t, held.Puts[0].Artefact.Unknown, got[0].Head.Artefact.Unknown)
 				return
 			}
@@ -53,10 +50,8 @@ func TestApprovalOfUnknownFields(t *testing.T) {
 			require.ErrorContains(t, err, "later release")
 			require.ErrorContains(t, err, held.ID.String())
 			require.Equal(t, before, m.Mark().LSN)
-			_, err = m.Resolve(t.Context(), store.Scopes{"acme"}, store.Ref{ID: "answer"})
-			require.ErrorIs(t, err, store.ErrNotFound)
-			h, err := m.Held(t.Context(), held.ID)
-			require.NoError(t, err)
+			require.ErrorIs(t, errOf(m.Resolve(t.Context(), store.Scopes{"acme"}, store.Ref{ID: "answer"})), store.ErrNotFound)
+			h := must(m.Held(t.Context(), held.ID))(t)
 			require.Empty(t, h.Decided, "it still waits")
 			require.NoError(t, review(store.ActReject))
 		})

@@ -325,8 +325,7 @@ func TestMostNumber(t *testing.T) {
 		require.Equal(t, 3, m.cat.pages.len())
 		require.Empty(t, m.cat.groups)
 		m.next = before // the control
-		_, err = m.Commit(t.Context(), m.batch("acme", store.Artefact{ID: "b", Text: "text", Group: "g"}))
-		require.NoError(t, err)
+		must(m.Commit(t.Context(), m.batch("acme", store.Artefact{ID: "b", Text: "text", Group: "g"})))(t)
 		require.Equal(t, 4, m.cat.pages.len())
 	}
 	n := numbering{next: Counters{Art: mostNumber + 1, Num: mostNumber + 1, Group: mostNumber + 1}} // the highest were given

@@ -21,14 +21,12 @@ import (
 func hostCalls(t *testing.T) (names []string) {
 	t.Helper()
 	of := reflect.TypeFor[store.Store]()
-	paths, err := filepath.Glob("*.go")
-	require.NoError(t, err)
+	paths := must(filepath.Glob("*.go"))(t)
 	for _, path := range paths {
 		if strings.HasSuffix(path, "_test.go") {
 			continue
 		}
-		f, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
-		require.NoError(t, err)
+		f := must(parser.ParseFile(token.NewFileSet(), path, nil, 0))(t)
 		for _, d := range f.Decls {
 			fn, ok := d.(*ast.FuncDecl)
 			if !ok || !fn.Name.IsExported() {
@@ -56,8 +54,7 @@ func unlisted(text string, names []string) []string {
 // had to search for it.
 func TestHostCallsAreListed(t *testing.T) {
 	t.Parallel()
-	f, err := parser.ParseFile(token.NewFileSet(), "engine.go", nil, parser.ParseComments)
-	require.NoError(t, err)
+	f := must(parser.ParseFile(token.NewFileSet(), "engine.go", nil, parser.ParseComments))(t)
 	_, list, ok := strings.Cut(f.Doc.Text(), "# What a host calls")
 	require.True(t, ok)
 	names := hostCalls(t)

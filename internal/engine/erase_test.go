@@ -24,8 +24,7 @@ func eraseCut(t *testing.T, m *memory) *store.EraseJob {
 		facts = append(facts, store.Artefact{ID: id, Kind: store.KindFact, Text: "kettle " + id})
 		job.Refs = append(job.Refs, store.Ref{Scope: "acme", ID: id})
 	}
-	_, err := m.Commit(t.Context(), m.batch("acme", facts...))
-	require.NoError(t, err)
+	must(m.Commit(t.Context(), m.batch("acme", facts...)))(t)
 	over := make(chan uint64)
 	go func() {
 		var parts uint64
@@ -41,8 +40,7 @@ func (m *memory) text(id string) string {
 	if err != nil {
 		return err.Error()
 	}
-	got, err := m.Load(m.t.Context(), store.Scopes{"acme"}, l.Pages, store.WantText)
-	require.NoError(m.t, err)
+	got := must(m.Load(m.t.Context(), store.Scopes{"acme"}, l.Pages, store.WantText))(m.t)
 	require.NoError(m.t, got[0].Err)
 	return got[0].Text
 }
@@ -60,39 +58,32 @@ func TestEraseFinishedByAnotherHost(t *testing.T) {
 			require.Equal(t, "kettle k299", m.text("k299"), "control: its part is missing")
 			none := func(string, uint64, uint64) {}
 			if c == "repeated" {
-				rep, err := m.Erase(t.Context(), job, none)
-				require.NoError(t, err)
+				rep := must(m.Erase(t.Context(), job, none))(t)
 				require.Less(t, rep.Artefacts, erasedArtefacts)
 				require.NoError(t, m.EraseDone(t.Context(), rep))
 			}
 			texts := map[string]string{"k0": "teapot", "k299": "lamp", "k298": "kettle k298"}
 			for id, text := range texts {
-				out, err := m.Commit(t.Context(), m.batch("acme", store.Artefact{ID: id, Kind: store.KindFact, Text: text}))
-				require.NoError(t, err)
+				out := must(m.Commit(t.Context(), m.batch("acme", store.Artefact{ID: id, Kind: store.KindFact, Text: text})))(t)
 				require.Greater(t, out.Refs[0].Version, uint32(1), id)
 			}
 			if c == "late" {
 				require.NoError(t, m.checkpoint())
 				m = o.join(t, time.Now)
 			}
-			rest, err := m.EraseRest(t.Context())
-			require.NoError(t, err)
+			rest := must(m.EraseRest(t.Context()))(t)
 			require.Len(t, rest, 1)
 			for id, text := range texts {
 				require.Equal(t, text, m.text(id))
 			}
 			for _, id := range []string{"k1", "k150", "k297"} {
-				_, err := m.Resolve(t.Context(), store.Scopes{"acme"}, store.Ref{ID: id})
-				require.ErrorIs(t, err, store.ErrNotFound, id)
+				require.ErrorIs(t, errOf(m.Resolve(t.Context(), store.Scopes{"acme"}, store.Ref{ID: id})), store.ErrNotFound, id)
 			}
-			_, err = m.Resolve(t.Context(), store.Scopes{"acme"}, store.Ref{ID: "k299", Version: 1})
-			require.ErrorIs(t, err, store.ErrErased)
+			require.ErrorIs(t, errOf(m.Resolve(t.Context(), store.Scopes{"acme"}, store.Ref{ID: "k299", Version: 1})), store.ErrErased)
 			require.NoError(t, m.EraseDone(t.Context(), rest[0]))
-			rest, err = m.EraseRest(t.Context())
-			require.NoError(t, err)
+			rest = must(m.EraseRest(t.Context()))(t)
 			require.Empty(t, rest)
-			out, err := m.Commit(t.Context(), m.batch("acme", store.Artefact{ID: "k298", Kind: store.KindFact, Text: "kettle k298"}))
-			require.NoError(t, err)
+			out := must(m.Commit(t.Context(), m.batch("acme", store.Artefact{ID: "k298", Kind: store.KindFact, Text: "kettle k298"})))(t)
 			require.Len(t, out.Repeats, 1, "a repetition is one again")
 		})
 	}
@@ -115,14 +106,12 @@ func TestForgedEraseRow(t *testing.T) {
 	require.NoError(t, err)
 	b := other.batch("acme")
 	b.Trace, b.State = row.Key[len(format.EraseRows):], []store.StateRow{{Key: row.Key, Value: row.Value}}
-	_, err = other.Commit(t.Context(), b)
-	require.ErrorIs(t, err, store.ErrInvalid)
+	require.ErrorIs(t, errOf(other.Commit(t.Context(), b)), store.ErrInvalid)
 	for _, leaf := range []manifest.Record{{Type: manifest.TypeCommit, By: "desk"}, {Type: manifest.TypePromote, By: "desk"}} {
 		b.ID, b.Leaf, b.Bound = other.batch("acme").ID, leaf, nil
 		_, err = other.Submit(t.Context(), Request{Batch: b}) // as if the refusal were missing
 		require.NoError(t, err)
-		rest, err := other.EraseRest(t.Context())
-		require.NoError(t, err)
+		rest := must(other.EraseRest(t.Context()))(t)
 		require.Empty(t, rest)
 		require.Equal(t, "mine", other.text(job.Refs[0].ID))
 	}

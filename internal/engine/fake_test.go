@@ -351,3 +351,9 @@ func (r memoryRows) Delete(t Table, key []byte) error {
 	delete(r.m.tables[t], string(key))
 	return nil
 }
+
+// must returns a check that fails the test unless err is nil, and returns v: v := must(s.Get(ctx, id))(t).
+func must[T any](v T, err error) func(require.TestingT) T { return dbtest.Must(v, err) }
+
+// errOf returns the error of a call whose value does not matter.
+func errOf[T any](_ T, err error) error { return err }

@@ -15,8 +15,7 @@ func emptied(t *testing.T) *memory {
 	m.put("beta", store.Artefact{ID: "b", Text: "goes", Group: "talk"})
 	b := m.batch("beta")
 	b.Puts, b.Deletes = nil, []string{"b"}
-	_, err := m.Commit(t.Context(), b)
-	require.NoError(t, err)
+	must(m.Commit(t.Context(), b))(t)
 	for range 2 { // the text, then the name of the artefact; a run over one scope keeps the name of that
 		m.collect(store.GCJob{Scope: "beta", By: "test"})
 	}
@@ -25,8 +24,7 @@ func emptied(t *testing.T) *memory {
 
 func (m *memory) collect(job store.GCJob) store.GCReport {
 	m.t.Helper()
-	rep, err := m.Collect(m.t.Context(), store.Job{Kind: store.JobGC, GC: &job}, func(string, uint64, uint64) {})
-	require.NoError(m.t, err)
+	rep := must(m.Collect(m.t.Context(), store.Job{Kind: store.JobGC, GC: &job}, func(string, uint64, uint64) {}))(m.t)
 	return rep.GC
 }
 
@@ -39,13 +37,11 @@ func TestScopeInFlightKeepsItsName(t *testing.T) {
 	num := m.scopeNumber("beta")
 	require.Equal(t, "beta", gone[num])
 	b := Request{Batch: m.batch("beta", store.Artefact{ID: "c", Text: "comes"})}
-	pre, err := m.prepare(t.Context(), &b)
-	require.NoError(t, err)
+	pre := must(m.prepare(t.Context(), &b))(t)
 	r, _, err := m.atTail(t.Context(), &b, pre)
 	require.NoError(t, err)
 	require.Empty(t, m.unname(names))
-	_, err = m.awaitInstall(t.Context(), r.commit)
-	require.NoError(t, err)
+	must(m.awaitInstall(t.Context(), r.commit))(t)
 	require.Empty(t, m.unname(names))
 	require.Zero(t, m.collect(store.GCJob{By: "test"}).Scopes)
 	require.Equal(t, num, m.scopeNumber("beta"))
@@ -71,8 +67,7 @@ func TestScopesGoForAll(t *testing.T) {
 		e.meet()
 		e.same(other)
 		require.Equal(t, was+1, e.scopeNumber("beta"))
-		at, err := e.Resolve(t.Context(), store.Scopes{"beta"}, store.Ref{ID: "b"})
-		require.NoError(t, err)
+		at := must(e.Resolve(t.Context(), store.Scopes{"beta"}, store.Ref{ID: "b"}))(t)
 		require.EqualValues(t, 1, at.Version)
 	}
 }

@@ -24,8 +24,7 @@ func everFilled(t *testing.T) *memory {
 		store.Artefact{ID: "made", Text: "two"}, store.Artefact{ID: "copy", Text: "two"}, store.Artefact{ID: "new", Text: "two", Supersedes: []string{"old"}})
 	b := m.batch("acme")
 	b.Deletes = []string{"deleted"}
-	_, err := m.Commit(t.Context(), b)
-	require.NoError(t, err)
+	must(m.Commit(t.Context(), b))(t)
 	return m
 }
 
@@ -34,8 +33,7 @@ func (m *memory) everListed(e *store.Ever) (ids []string) {
 	m.t.Helper()
 	q := store.ScanQuery{What: store.ScanArtefacts, Scopes: store.Scopes{"acme"}, Deleted: true, Ever: e, Limit: 1}
 	for {
-		page, err := m.Scan(m.t.Context(), q)
-		require.NoError(m.t, err)
+		page := must(m.Scan(m.t.Context(), q))(m.t)
 		for _, h := range page.Heads {
 			ids = append(ids, h.ID)
 		}
@@ -69,11 +67,10 @@ func TestEverEndsPages(t *testing.T) {
 	t.Parallel()
 	m := everFilled(t)
 	m.fill("acme/many", historyAtOnce+10, func(i int) store.Artefact { return store.Artefact{ID: strconv.Itoa(i), Text: "one"} })
-	page, err := m.Scan(t.Context(), store.ScanQuery{What: store.ScanArtefacts, Scopes: store.Scopes{"acme/many"}, Ever: &store.Ever{Subject: "ann"}})
-	require.NoError(t, err)
+	page := must(m.Scan(t.Context(), store.ScanQuery{What: store.ScanArtefacts, Scopes: store.Scopes{"acme/many"}, Ever: &store.Ever{Subject: "ann"}}))(t)
 	require.Empty(t, page.Heads)
 	require.NotEmpty(t, page.Next)
-	page, err = m.Scan(t.Context(), store.ScanQuery{What: store.ScanArtefacts, Scopes: store.Scopes{"acme/many"}, Ever: &store.Ever{Subject: "ann"}, Cursor: page.Next})
+	page, err := m.Scan(t.Context(), store.ScanQuery{What: store.ScanArtefacts, Scopes: store.Scopes{"acme/many"}, Ever: &store.Ever{Subject: "ann"}, Cursor: page.Next})
 	require.NoError(t, err)
 	require.Empty(t, page.Heads)
 	require.Empty(t, page.Next)
@@ -85,8 +82,7 @@ func TestEverChecked(t *testing.T) {
 	m := everFilled(t)
 	require.NoError(t, m.checkpoint())
 	overlooked := func() (where []string) {
-		problems, err := m.Check(t.Context(), m.base, func(string, uint64, uint64) {})
-		require.NoError(t, err)
+		problems := must(m.Check(t.Context(), m.base, func(string, uint64, uint64) {}))(t)
 		for _, p := range problems {
 			if p.Invariant == "I7" && strings.Contains(p.What, "an erase") {
 				where = append(where, p.Where)
@@ -108,8 +104,7 @@ func TestCheckFindsAWrongCatalogue(t *testing.T) {
 	m := everFilled(t)
 	require.NoError(t, m.checkpoint())
 	problems := func() []store.Problem {
-		out, err := m.Check(t.Context(), m.base, func(string, uint64, uint64) {})
-		require.NoError(t, err)
+		out := must(m.Check(t.Context(), m.base, func(string, uint64, uint64) {}))(t)
 		return out
 	}
 	require.Empty(t, problems(), "the control")
@@ -123,8 +118,7 @@ func TestColumnsOfAnotherMoment(t *testing.T) {
 	t.Parallel()
 	m := everFilled(t)
 	require.NoError(t, m.checkpoint())
-	kept, err := m.Columns(m.base.Applied)
-	require.NoError(t, err)
+	kept := must(m.Columns(m.base.Applied))(t)
 	for moved, want := range map[uint64]bool{0: true, 1: false, ^uint64(0): false} {
 		e := New(m.opts)
 		e.Attach(m.host)

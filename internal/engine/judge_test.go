@@ -32,8 +32,7 @@ func TestJudgement(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := Request{Batch: m.batch("acme", store.Artefact{ID: "b", Text: "again", Supersedes: []string{"a"}})}
-			pre, err := m.prepare(t.Context(), &b)
-			require.NoError(t, err)
+			pre := must(m.prepare(t.Context(), &b))(t)
 			c.change(&b)
 			v := m.judge(&b, pre)
 			require.Equal(t, v, m.judge(&b, pre))
@@ -48,8 +47,7 @@ func TestJudgement(t *testing.T) {
 		})
 	}
 	b := Request{Batch: m.batch("acme", store.Artefact{ID: "a", Text: "three"})}
-	pre, err := m.prepare(t.Context(), &b)
-	require.NoError(t, err)
+	pre := must(m.prepare(t.Context(), &b))(t)
 	m.put("acme", store.Artefact{ID: "a", Text: "meanwhile"})
 	require.True(t, m.judge(&b, pre).retry)
 }

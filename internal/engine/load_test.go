@@ -50,8 +50,7 @@ func TestTextWithAnotherChecksum(t *testing.T) {
 	row := m.host.o.tables[TableContent][string(format.TextRowKey(1))]
 	require.NotEmpty(t, row)
 	load := func() error {
-		got, err := m.Load(t.Context(), store.Scopes{"acme"}, []store.PageKey{{Num: 1}}, store.WantText)
-		require.NoError(t, err)
+		got := must(m.Load(t.Context(), store.Scopes{"acme"}, []store.PageKey{{Num: 1}}, store.WantText))(t)
 		return got[0].Err
 	}
 	require.NoError(t, load(), "control")

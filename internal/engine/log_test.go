@@ -16,8 +16,7 @@ import (
 // meet waits until an engine has all that is in its order.
 func (m *memory) meet() {
 	m.t.Helper()
-	_, err := m.Refresh(m.t.Context(), 0)
-	require.NoError(m.t, err)
+	must(m.Refresh(m.t.Context(), 0))(m.t)
 }
 
 // same holds one engine against another: their place in the order, and what a reader finds in them.
@@ -38,8 +37,7 @@ func (m *memory) shown() (out []string) {
 			continue
 		}
 		require.NoError(m.t, err)
-		pages, err := m.Load(m.t.Context(), scopes, at.Pages, store.WantText)
-		require.NoError(m.t, err)
+		pages := must(m.Load(m.t.Context(), scopes, at.Pages, store.WantText))(m.t)
 		out = append(out, fmt.Sprint(at.LSN, at.Version, at.Pages, pages[0].Text, pages[0].Err))
 	}
 	require.NoError(m.t, m.Leaves.Each(m.t.Context(), 0, m.Leaves.Size(), false, func(r *manifest.Record) error {
@@ -91,11 +89,9 @@ func TestConflictBetweenEngines(t *testing.T) {
 	a.put("acme", store.Artefact{ID: "a", Text: "two"})
 	batch := b.batch("acme", store.Artefact{ID: "a", Text: "three"})
 	batch.Expect = expect(old.LSN)
-	_, err := b.Commit(t.Context(), batch)
-	require.ErrorIs(t, err, store.ErrConflict)
+	require.ErrorIs(t, errOf(b.Commit(t.Context(), batch)), store.ErrConflict)
 	batch.Expect = expect(old.LSN + 1)
-	_, err = b.Commit(t.Context(), batch)
-	require.NoError(t, err)
+	must(b.Commit(t.Context(), batch))(t)
 }
 
 // TestLostCommitIsTakenBack: a group that the log does not take leaves no leaf in the tree, no name and no number; the
@@ -113,19 +109,16 @@ func TestLostCommitIsTakenBack(t *testing.T) {
 		return nil
 	}
 	b := m.batch("beta", store.Artefact{ID: "a2", Text: "is lost", Group: "talk"})
-	_, err := m.Commit(t.Context(), b)
-	require.ErrorIs(t, err, ErrNothing)
+	require.ErrorIs(t, errOf(m.Commit(t.Context(), b)), ErrNothing)
 	require.NoError(t, m.Failure())
 	require.Equal(t, was, m.Position())
 	require.Equal(t, next, m.Counters())
 	require.Equal(t, shown, m.shown())
 	require.Zero(t, m.scopeNumber("beta"))
 	require.False(t, m.seq.flying(""))
-	_, err = m.Audit().ByTrace(t.Context(), b.ID.String())
-	require.ErrorIs(t, err, manifest.ErrNoLeaf)
+	require.ErrorIs(t, errOf(m.Audit().ByTrace(t.Context(), b.ID.String())), manifest.ErrNoLeaf)
 	down = false
-	out, err := m.Commit(t.Context(), b)
-	require.NoError(t, err)
+	out := must(m.Commit(t.Context(), b))(t)
 	require.Equal(t, next.LSN, out.LSN)
 	other.meet()
 	m.same(other)
@@ -135,19 +128,16 @@ func TestLostCommitIsTakenBack(t *testing.T) {
 func TestLeavesEnterAtInstall(t *testing.T) {
 	m := newMemory(t, time.Now)
 	b := Request{Batch: m.batch("acme", store.Artefact{ID: "a", Text: "words"})}
-	pre, err := m.prepare(t.Context(), &b)
-	require.NoError(t, err)
+	pre := must(m.prepare(t.Context(), &b))(t)
 	r, _, err := m.atTail(t.Context(), &b, pre)
 	require.NoError(t, err)
 	require.Zero(t, m.Leaves.Size())
 	trace := b.ID.String()
-	named, err := m.Audit().Named(t.Context(), trace)
-	require.NoError(t, err)
+	named := must(m.Audit().Named(t.Context(), trace))(t)
 	require.True(t, named)
 	require.Zero(t, m.Leaves.Size())
 	m.analyseBehind(r.commit)
-	leaves, err := m.Audit().ByTrace(t.Context(), trace)
-	require.NoError(t, err)
+	leaves := must(m.Audit().ByTrace(t.Context(), trace))(t)
 	require.Len(t, leaves, 1)
 	require.EqualValues(t, 1, m.Leaves.Size())
 	require.True(t, r.commit.installed)
@@ -165,8 +155,7 @@ func TestFollowerOfAnotherHistory(t *testing.T) {
 	a.roots[1][0] ^= 1
 	a.mu.Unlock()
 	require.ErrorIs(t, b.host.Follow(t.Context(), 0), ErrForked)
-	_, err := b.Commit(t.Context(), b.batch("acme", store.Artefact{ID: "b", Text: "on top of it"}))
-	require.ErrorIs(t, err, ErrForked)
+	require.ErrorIs(t, errOf(b.Commit(t.Context(), b.batch("acme", store.Artefact{ID: "b", Text: "on top of it"}))), ErrForked)
 	a.mu.Lock()
 	a.records, a.first = nil, 5
 	a.mu.Unlock()
@@ -186,8 +175,7 @@ func TestRepeatLost(t *testing.T) {
 		}
 		return nil
 	}
-	out, err := m.Commit(t.Context(), m.batch("acme", store.Artefact{ID: "a", Text: "words"}))
-	require.NoError(t, err)
+	out := must(m.Commit(t.Context(), m.batch("acme", store.Artefact{ID: "a", Text: "words"})))(t)
 	require.EqualValues(t, 1, out.LSN)
 	require.Equal(t, 3, tries)
 	other.meet()

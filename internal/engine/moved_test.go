@@ -46,8 +46,7 @@ func TestLoadWhileErased(t *testing.T) {
 			rows := &between{Rows: m.rows}
 			m.rows = rows
 			load := func() store.Loaded {
-				out, err := m.Load(t.Context(), store.Scopes{"acme"}, []store.PageKey{{Num: 1, Version: c.version}}, store.WantText)
-				require.NoError(t, err)
+				out := must(m.Load(t.Context(), store.Scopes{"acme"}, []store.PageKey{{Num: 1, Version: c.version}}, store.WantText))(t)
 				return out[0]
 			}
 			got := load()
@@ -56,8 +55,7 @@ func TestLoadWhileErased(t *testing.T) {
 			rows.happens = func() {
 				job := *job
 				job.Names = c.names
-				_, err := m.Erase(t.Context(), &job, func(string, uint64, uint64) {})
-				require.NoError(t, err)
+				must(m.Erase(t.Context(), &job, func(string, uint64, uint64) {}))(t)
 				require.NoError(t, m.checkpoint())
 			}
 			got = load()
@@ -82,8 +80,7 @@ func (h hooked) Read(b []byte) (int, error) {
 func TestQuotaReadAgainWhileBuilt(t *testing.T) {
 	m := newMemory(t, time.Now)
 	quota := func(scope string) store.Batch {
-		value, err := json.Marshal(store.StoredQuota{Scope: scope, By: "ann", At: time.Now(), Quota: store.Quota{Held: 1}})
-		require.NoError(t, err)
+		value := must(json.Marshal(store.StoredQuota{Scope: scope, By: "ann", At: time.Now(), Quota: store.Quota{Held: 1}}))(t)
 		b := m.batch(store.OperatorScope)
 		b.State = []store.StateRow{{Key: format.QuotaRows + scope, Value: value}}
 		return b
@@ -93,11 +90,9 @@ func TestQuotaReadAgainWhileBuilt(t *testing.T) {
 		b.Action, b.Reason = store.ActHold, "look at it"
 		return &Request{Batch: b}
 	}
-	_, err := m.Commit(t.Context(), quota("acme"))
-	require.NoError(t, err)
+	must(m.Commit(t.Context(), quota("acme")))(t)
 	for _, b := range []*Request{{Batch: quota("beta")}, held("first")} { // in flight
-		r, err := m.sequence(t.Context(), b)
-		require.NoError(t, err)
+		r := must(m.sequence(t.Context(), b))(t)
 		require.NotNil(t, r.commit)
 	}
 	before := m.Mark().LSN
@@ -106,7 +101,7 @@ func TestQuotaReadAgainWhileBuilt(t *testing.T) {
 			require.NoError(t, m.host.flush())
 		}
 	})
-	_, err = m.Submit(t.Context(), *held("second"))
+	_, err := m.Submit(t.Context(), *held("second"))
 	require.Equal(t, before+2, m.Mark().LSN, "both were installed while the second was built, and it was not")
 	var exceeded *store.QuotaError
 	require.ErrorAs(t, err, &exceeded)
@@ -121,8 +116,7 @@ func TestDroppedVectorIsPutAgain(t *testing.T) {
 		require.NoError(t, m.PutVectors(t.Context(), "old", []uint64{1}, [][]float32{{1, 0}}))
 	}
 	vector := func() []float32 {
-		got, err := m.Vectors(t.Context(), store.Scopes{"acme"}, "old", []uint64{1})
-		require.NoError(t, err)
+		got := must(m.Vectors(t.Context(), store.Scopes{"acme"}, "old", []uint64{1}))(t)
 		return got[0]
 	}
 	put()

@@ -48,8 +48,7 @@ func TestVectorsAreReadOnce(t *testing.T) {
 	near := store.CandidateQuery{Scopes: store.Scopes{"acme"}, Now: time.Now(), Near: &store.Near{Model: "model", Vector: vectorOf(50), K: 100}}
 	early, cancel := context.WithTimeout(ctx, time.Millisecond)
 	defer cancel()
-	_, err := m.nearModel(early, "model")
-	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorIs(t, errOf(m.nearModel(early, "model")), context.DeadlineExceeded)
 	<-slow.begun
 	m.rows = own // who reads again would be let through, and would close begun twice
 	require.NoError(t, m.PutVectors(ctx, "model", []uint64{50, 7}, [][]float32{vectorOf(50), vectorOf(51)}))
@@ -57,11 +56,9 @@ func TestVectorsAreReadOnce(t *testing.T) {
 	m.cat.page(9).art = 0 // as a drop does
 	m.near.remove([]uint64{9})
 	m.cat.mu.Unlock()
-	_, err = m.nearModel(early, "model")
-	require.ErrorIs(t, err, context.DeadlineExceeded, "control: they are still being read")
+	require.ErrorIs(t, errOf(m.nearModel(early, "model")), context.DeadlineExceeded, "control: they are still being read")
 	close(slow.may)
-	got, err := m.Candidates(ctx, near)
-	require.NoError(t, err)
+	got := must(m.Candidates(ctx, near))(t)
 	found := map[uint64]bool{}
 	for _, c := range got.Hits {
 		found[c.Key.Num] = c.Near
@@ -69,8 +66,7 @@ func TestVectorsAreReadOnce(t *testing.T) {
 	require.Len(t, found, 40, "40 and the one that was put, without the one that was dropped")
 	require.True(t, found[50] && found[1] && found[40])
 	require.False(t, found[9])
-	known, err := m.nearModel(ctx, "model")
-	require.NoError(t, err)
+	known := must(m.nearModel(ctx, "model"))(t)
 	for s, set := range known.sets {
 		require.Equal(t, 3, s.dims)
 		require.Equal(t, 40, set.Len())
@@ -84,11 +80,9 @@ func TestVectorsThatCannotBeRead(t *testing.T) {
 	m.put("acme", store.Artefact{ID: "a", Text: "text", Kind: store.KindFact})
 	own := m.rows
 	m.rows = failingRows{own}
-	_, err := m.nearModel(ctx, "model")
-	require.ErrorIs(t, err, store.ErrCorrupt)
+	require.ErrorIs(t, errOf(m.nearModel(ctx, "model")), store.ErrCorrupt)
 	m.rows = own
-	known, err := m.nearModel(ctx, "model")
-	require.NoError(t, err)
+	known := must(m.nearModel(ctx, "model"))(t)
 	require.Empty(t, known.sets)
 	require.NoError(t, m.PutVectors(ctx, "model", []uint64{1}, [][]float32{{1, 2}}))
 	require.Len(t, known.sets, 1, "it is kept up to date")
@@ -96,8 +90,7 @@ func TestVectorsThatCannotBeRead(t *testing.T) {
 	defer close(slow.may)
 	m.rows = slow // else the vectors may have been read before nearModel looks for either
 	m.Shut()
-	_, err = m.nearModel(ctx, "another")
-	require.ErrorIs(t, err, store.ErrClosed)
+	require.ErrorIs(t, errOf(m.nearModel(ctx, "another")), store.ErrClosed)
 }
 
 type failingRows struct{ Rows }
@@ -128,8 +121,7 @@ func TestVectorsReadInParts(t *testing.T) {
 	require.NoError(t, m.PutVectors(ctx, "other", []uint64{5}, [][]float32{{1}}))
 	require.NoError(t, m.checkpoint())
 	m.tables[TableVec][string(vecKey{damaged, modelHash("model")}.row())][20] ^= 1
-	known, err := m.nearModel(ctx, "model")
-	require.NoError(t, err)
+	known := must(m.nearModel(ctx, "model"))(t)
 	found := 0
 	for num := uint64(1); num <= pages; num++ {
 		want := num%5 != 0 && num != damaged
@@ -157,8 +149,7 @@ func TestVectorsOfDroppedPages(t *testing.T) {
 		m.put("acme", store.Artefact{ID: "a", Text: text, Kind: store.KindFact})
 	}
 	require.NoError(t, m.PutVectors(ctx, "model", []uint64{1, 2, 3}, [][]float32{{1, 2}, {3, 4}, {5, 6}}))
-	known, err := m.nearModel(ctx, "model")
-	require.NoError(t, err)
+	known := must(m.nearModel(ctx, "model"))(t)
 	set := known.sets[nearKey{m.cat.byName["acme"], 2}]
 	require.Equal(t, 3, set.Len(), "control")
 	require.NotZero(t, m.collect(store.GCJob{By: "test"}).Dropped.Versions)

@@ -74,8 +74,7 @@ func TestOutcomesThatLast(t *testing.T) {
 			require.Equal(t, outcomesKept, tx.Len(TableTxn))
 			at := 0
 			for k, v := range tx.From(TableTxn, nil) {
-				row, err := codec.Unseal('t', k, v)
-				require.NoError(t, err)
+				row := must(codec.Unseal('t', k, v))(t)
 				require.Equal(t, keys[at][:], k)
 				require.Equal(t, want[keys[at]], row)
 				at++

@@ -14,8 +14,7 @@ import (
 // put commits artefacts of one page each to a scope.
 func (m *memory) put(scope string, as ...store.Artefact) store.Outcome {
 	m.t.Helper()
-	out, err := m.Commit(context.Background(), m.batch(scope, as...))
-	require.NoError(m.t, err)
+	out := must(m.Commit(context.Background(), m.batch(scope, as...)))(m.t)
 	return out
 }
 

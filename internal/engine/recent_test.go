@@ -45,8 +45,7 @@ func TestRecentTail(t *testing.T) {
 				Scopes: store.Scopes{"acme/a", "acme"}, Now: start.Add(time.Duration(rng.IntN(3*3600)) * time.Second), Recent: 1 + rng.IntN(30),
 				Floor: store.Provenance(1 + rng.IntN(3)), Session: []string{"", "s-0", "s-1", "none"}[rng.IntN(4)],
 			}
-			got, err := m.Candidates(ctx, q)
-			require.NoError(t, err)
+			got := must(m.Candidates(ctx, q))(t)
 			var tail []uint64
 			for _, c := range got.Hits {
 				if c.Recent {

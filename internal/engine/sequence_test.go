@@ -22,9 +22,8 @@ func TestBrokenTakesNothing(t *testing.T) {
 	m := newMemory(t, time.Now)
 	_ = m.Fail(errors.New("the disk died"))
 	c := &Commit{done: make(chan struct{}), record: format.Commit{LSN: 1}}
-	tail, err := m.host.Acquire(t.Context())
-	require.NoError(t, err)
-	err = m.enter(tail, c)
+	tail := must(m.host.Acquire(t.Context()))(t)
+	err := m.enter(tail, c)
 	tail.Release()
 	require.ErrorIs(t, err, store.ErrOutcomeUnknown)
 	require.Zero(t, c.Seq)

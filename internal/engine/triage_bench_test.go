@@ -35,8 +35,7 @@ func BenchmarkTriage(b *testing.B) {
 			s.cat.install(&h, []store.PageRow{{Num: i + 1, Version: 1, LSN: i + 1, Tokens: 30}})
 		}
 		q := store.CandidateQuery{Scopes: chain, Floor: store.Tool, Now: now, Recent: 50}
-		out, err := s.Candidates(context.Background(), q)
-		require.NoError(b, err)
+		out := must(s.Candidates(context.Background(), q))(b)
 		require.Len(b, out.Hits, 50)
 		for _, c := range out.Hits { // the ages are 0, 1, 2 … minutes
 			require.Less(b, now.Sub(codec.FromMicros(c.AsOf)), 50*time.Minute)

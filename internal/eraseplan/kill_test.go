@@ -246,8 +246,7 @@ func TestKilledErase(t *testing.T) {
 			g := &garden{needles: &needles{}, names: mode == names || mode == unnames, key: keyOf(mode)}
 			base, heads := g.database(t)
 			require.Greater(t, g.n, 1000)
-			n, err := g.hits(base)
-			require.NoError(t, err)
+			n := must(g.hits(base))(t)
 			require.Greater(t, n, 500, "control: they are there")
 			path := copyOf(t, base)
 			began := time.Now()

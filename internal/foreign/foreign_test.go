@@ -174,8 +174,7 @@ func TestImportTwice(t *testing.T) {
 		opts := foreign.Options{Format: f, Map: fieldMap}
 		dry := opts
 		dry.DryRun = true
-		would, err := foreign.Import(ctx, s, strings.NewReader(file), dry)
-		require.NoError(t, err)
+		would := must(foreign.Import(ctx, s, strings.NewReader(file), dry))(t)
 		rep, err := foreign.Import(ctx, s, strings.NewReader(file), opts)
 		require.NoError(t, err, f)
 		require.Equal(t, len(wants[f]), rep.New)

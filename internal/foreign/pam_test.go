@@ -41,8 +41,7 @@ func imported(t *testing.T, s *ctxpage.Scope) (out []string) {
 // A file of PAM goes in, out, and in again: the same artefacts with the same ids, and nothing new where they are already.
 func TestPAMRoundTrip(t *testing.T) {
 	ctx := context.Background()
-	db, err := ctxpage.Open(filepath.Join(t.TempDir(), "a.ctx"), ctxpage.Options{Exclusive: true})
-	require.NoError(t, err)
+	db := must(ctxpage.Open(filepath.Join(t.TempDir(), "a.ctx"), ctxpage.Options{Exclusive: true}))(t)
 	defer db.Close()
 	file := fmt.Sprintf(`{"schema":"portable-ai-memory","schema_version":"1.0","owner":{"id":"ann"},"memories":[
 {"id":"m1","type":"skill","custom_type":null,"status":"active","content":"Ann <writes> Go & \"SQL\"","content_hash":%q,"tags":["go","db"],"confidence":{"initial":0.9,"current":0.85},"temporal":{"created_at":"2024-06-01T10:00:00Z","updated_at":"2026-02-15T20:00:00Z","valid_until":null},"provenance":{"platform":"claude","conversation_ref":"c1"},"metadata":{"language":"en"}},

@@ -75,8 +75,7 @@ func TestShapesOfTranscripts(t *testing.T) {
 // TestUTF16: a file that a shell of Windows redirected is read.
 func TestUTF16(t *testing.T) {
 	for _, order := range []unicode.Endianness{unicode.LittleEndian, unicode.BigEndian} {
-		file, err := unicode.UTF16(order, unicode.UseBOM).NewEncoder().Bytes([]byte(samples[foreign.ClaudeCode]))
-		require.NoError(t, err)
+		file := must(unicode.UTF16(order, unicode.UseBOM).NewEncoder().Bytes([]byte(samples[foreign.ClaudeCode])))(t)
 		f, _, err := foreign.Detect(t.Context(), bytes.NewReader(file))
 		require.NoError(t, err)
 		require.Equal(t, foreign.ClaudeCode, f)

@@ -91,8 +91,7 @@ func headRow(h *store.Head) []byte {
 func TestHeadRowComplete(t *testing.T) {
 	h := filledWith[store.Head]("Artefact.Text", "Artefact.TTL")
 	h.Artefact.Unknown, h.Unknown = unknownField, []byte{0xfe, 0x7f, 1, 'x'}
-	got, err := DecodeHead(headRow(&h), func(n uint32) string { require.Equal(t, uint32(1), n); return h.Scope })
-	require.NoError(t, err)
+	got := must(DecodeHead(headRow(&h), func(n uint32) string { require.Equal(t, uint32(1), n); return h.Scope }))(t)
 	require.Equal(t, &h, got)
 
 	for path, value := range leaves(reflect.ValueOf(&h).Elem(), "Head") { // control: a row is not the same whatever is in it
@@ -172,11 +171,9 @@ func TestHeldStateIsTheRows(t *testing.T) {
 	h.Unknown, h.Batch.Unknown = unknownField, unknownField
 	p := Proof{}
 	row := p.Append(EncodeHeld(&h))
-	whole, err := DecodeHeld(row)
-	require.NoError(t, err)
+	whole := must(DecodeHeld(row))(t)
 	require.Equal(t, h, whole)
-	part, err := HeldState(row)
-	require.NoError(t, err)
+	part := must(HeldState(row))(t)
 	require.Equal(t, []any{h.Batch.Scope, h.Decided, h.LSN, h.Outcome.LSN}, []any{part.Batch.Scope, part.Decided, part.LSN, part.Outcome.LSN})
 	require.Empty(t, part.Batch.Puts)
 }
@@ -187,8 +184,7 @@ func TestRowsOfALaterRelease(t *testing.T) {
 	h := filledWith[store.Head]("Artefact.Text", "Artefact.TTL")
 	good := headRow(&h)
 	refused := func(change func(row []byte) []byte) {
-		_, err := DecodeHead(change(slices.Clone(good)), func(uint32) string { return "s" })
-		require.ErrorIs(t, err, codec.ErrNewer)
+		require.ErrorIs(t, errOf(DecodeHead(change(slices.Clone(good)), func(uint32) string { return "s" })), codec.ErrNewer)
 	}
 	refused(func(row []byte) []byte { row[0] = RowVersion + 1; return row })
 	refused(func(row []byte) []byte { row[4] |= flagsKnown + 1; return row })
@@ -202,18 +198,14 @@ func TestRowsOfALaterRelease(t *testing.T) {
 		return (&Proof{}).AppendHead(EncodeHead(nil, &h, 1, e.B))
 	})
 	row := (&Proof{}).Append([]byte{heldVersion + 1, 1, 1, 1})
-	_, err := DecodeHeld(row)
-	require.ErrorIs(t, err, codec.ErrNewer)
-	_, err = DecodeCommit([]byte{commitVersion + 1})
-	require.ErrorIs(t, err, codec.ErrNewer)
-	_, err = DecodeCommit([]byte{commitVersion - 1})
-	require.ErrorIs(t, err, codec.ErrMalformed)
+	require.ErrorIs(t, errOf(DecodeHeld(row)), codec.ErrNewer)
+	require.ErrorIs(t, errOf(DecodeCommit([]byte{commitVersion + 1})), codec.ErrNewer)
+	require.ErrorIs(t, errOf(DecodeCommit([]byte{commitVersion - 1})), codec.ErrMalformed)
 }
 
 // FORMAT.md has the tags of every list.
 func TestFormatHasTheTags(t *testing.T) {
-	b, err := os.ReadFile("../../FORMAT.md")
-	require.NoError(t, err)
+	b := must(os.ReadFile("../../FORMAT.md"))(t)
 	documented(t, string(b), "head", headFieldsOf(headArtefact))
 	documented(t, string(b), "artefact", &ArtefactFields)
 	documented(t, string(b), "part", &partFields)
@@ -294,8 +286,7 @@ func outcomeRows(t *testing.T) []OutcomeRow {
 func TestOutcomeRow(t *testing.T) {
 	for i, want := range outcomeRows(t) {
 		row := want.Encode()
-		got, err := DecodeOutcome(row)
-		require.NoError(t, err)
+		got := must(DecodeOutcome(row))(t)
 		require.Equal(t, want, got, "row %d", i)
 		require.Equal(t, row, got.Encode())
 	}
@@ -311,7 +302,12 @@ func TestOutcomeRowMalformed(t *testing.T) {
 			}
 		}
 		row[0]++
-		_, err := DecodeOutcome(row)
-		require.ErrorIs(t, err, codec.ErrNewer)
+		require.ErrorIs(t, errOf(DecodeOutcome(row)), codec.ErrNewer)
 	}
 }
+
+// must returns a check that fails the test unless err is nil, and returns v: v := must(s.Get(ctx, id))(t).
+func must[T any](v T, err error) func(require.TestingT) T { return dbtest.Must(v, err) }
+
+// errOf returns the error of a call whose value does not matter.
+func errOf[T any](_ T, err error) error { return err }

@@ -58,8 +58,7 @@ func TestHeadRow(t *testing.T) {
 		}
 		head := EncodeHead(nil, h, 7, EncodeCold(h))
 		row := p.AppendHead(slices.Clone(head))
-		got, err := DecodeHead(row, func(uint32) string { return h.Scope })
-		require.NoError(t, err)
+		got := must(DecodeHead(row, func(uint32) string { return h.Scope }))(t)
 		if h.Rows == nil {
 			got.Rows = nil
 		}
@@ -95,8 +94,7 @@ func TestHeadRowImplies(t *testing.T) {
 		is.Rows[0].Num, is.Rows[0].Version, is.Rows[0].LSN = 9, 1, is.LSN
 		change(&is)
 		b := EncodeHead(nil, &is, 1, nil)
-		back, err := DecodeHead(p.AppendHead(slices.Clone(b)), func(uint32) string { return h.Scope })
-		require.NoError(t, err)
+		back := must(DecodeHead(p.AppendHead(slices.Clone(b)), func(uint32) string { return h.Scope }))(t)
 		back.Group, back.Counter = is.Group, is.Counter
 		require.Equal(t, &is, back)
 		return len(b)
@@ -117,8 +115,7 @@ func TestHeadRowImplies(t *testing.T) {
 		require.Equal(t, least+of.more, usual(of.change))
 	}
 	row[5] |= impliedCounter // no row has more than one
-	_, err = DecodeHead(row, func(uint32) string { return h.Scope })
-	require.ErrorIs(t, err, codec.ErrNewer)
+	require.ErrorIs(t, errOf(DecodeHead(row, func(uint32) string { return h.Scope })), codec.ErrNewer)
 }
 
 func FuzzHeadRow(f *testing.F) {
@@ -134,8 +131,7 @@ func FuzzHeadRow(f *testing.F) {
 			return
 		}
 		again := p.AppendHead(EncodeHead(nil, h, 1, EncodeCold(h)))
-		back, err := DecodeHead(again, func(uint32) string { return "s" })
-		require.NoError(t, err)
+		back := must(DecodeHead(again, func(uint32) string { return "s" }))(t)
 		require.Equal(t, h, back)
 	})
 }

@@ -2,6 +2,7 @@ package freshness
 
 import (
 	"context"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 	"os"
@@ -32,8 +33,7 @@ func TestFileStamp(t *testing.T) {
 		return v
 	}
 	probe := func(have store.Validator) store.Validator {
-		v, err := s.Probe(t.Context(), path, have)
-		require.NoError(t, err)
+		v := must(s.Probe(t.Context(), path, have))(t)
 		return v
 	}
 	write(path, "limit 200")
@@ -62,8 +62,7 @@ func TestFileBeingWritten(t *testing.T) {
 	var during func(waited time.Duration)
 	write := func(text string) {
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600)) // truncates, then writes
-		fi, err := os.Stat(path)
-		require.NoError(t, err)
+		fi := must(os.Stat(path))(t)
 		wall, _ = changeOf(fi)
 	}
 	s := NewFiles(store.MaxText, time.Now)
@@ -100,27 +99,23 @@ func TestFileBeingWritten(t *testing.T) {
 	require.Equal(t, "new text", text)
 
 	write("")
-	text, err = fetch(t.Context(), nothing)
-	require.NoError(t, err)
+	text = must(fetch(t.Context(), nothing))(t)
 	require.Empty(t, text, "it was emptied")
 	require.GreaterOrEqual(t, waited, emptyTime)
 
 	write("log")
-	text, err = fetch(t.Context(), func(time.Duration) { write("log") })
-	require.NoError(t, err)
+	text = must(fetch(t.Context(), func(time.Duration) { write("log") }))(t)
 	require.Equal(t, "log", text)
 	require.Equal(t, restless, waited)
 
 	write("old")
 	wall = wall.Add(time.Hour)
-	_, err = fetch(t.Context(), nothing)
-	require.NoError(t, err)
+	must(fetch(t.Context(), nothing))(t)
 	require.Zero(t, waited, "what is at rest is read once")
 
 	write("of another clock")
 	wall = wall.Add(-time.Hour)
-	_, err = fetch(t.Context(), nothing)
-	require.NoError(t, err)
+	must(fetch(t.Context(), nothing))(t)
 	require.Zero(t, waited)
 
 	ctx, cancel := context.WithCancel(t.Context())
@@ -128,3 +123,6 @@ func TestFileBeingWritten(t *testing.T) {
 	_, err = fetch(ctx, func(time.Duration) { cancel() })
 	require.ErrorIs(t, err, context.Canceled)
 }
+
+// must returns a check that fails the test unless err is nil, and returns v: v := must(s.Get(ctx, id))(t).
+func must[T any](v T, err error) func(require.TestingT) T { return dbtest.Must(v, err) }

@@ -45,8 +45,7 @@ func FuzzWalk(f *testing.F) {
 		require.Equal(t, w.Files, walk().Files)
 		told := map[string]bool{}
 		for _, x := range w.Files {
-			st, err := os.Lstat(x.Path)
-			require.NoError(t, err)
+			st := must(os.Lstat(x.Path))(t)
 			require.True(t, st.Mode().IsRegular() && st.Size() == x.Size && x.Size > 0 && x.Size <= w.MaxSize)
 			require.Equal(t, filepath.Join(dir, filepath.FromSlash(x.Rel)), x.Path)
 			require.True(t, utf8.ValidString(x.Rel))
@@ -60,8 +59,7 @@ func FuzzWalk(f *testing.F) {
 			require.NotEmpty(t, x.Reason)
 			told[x.Path] = true
 		}
-		entries, err := os.ReadDir(filepath.Join(dir, "sub"))
-		require.NoError(t, err)
+		entries := must(os.ReadDir(filepath.Join(dir, "sub")))(t)
 		for _, e := range entries {
 			require.True(t, told["sub/"+e.Name()] || told["sub"] || e.Name() == ".git", "nothing is said of %q", e.Name())
 		}

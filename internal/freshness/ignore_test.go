@@ -48,8 +48,7 @@ func likeGit(t *testing.T, root, dir string) {
 		require.NoError(t, exec.Command("git", "init", "-q", root).Run())
 	}
 	cmd := exec.Command("git", "-c", "core.excludesFile=/dev/null", "-C", dir, "ls-files", "--others", "--exclude-standard", "-z")
-	out, err := cmd.Output()
-	require.NoError(t, err)
+	out := must(cmd.Output())(t)
 	want := strings.FieldsFunc(string(out), func(r rune) bool { return r == 0 })
 	slices.Sort(want)
 	require.Equal(t, want, taken(t, dir))
@@ -134,3 +133,6 @@ func TestIgnoreLikeGit(t *testing.T) {
 	}
 	likeGit(t, root, root)
 }
+
+// must returns a check that fails the test unless err is nil, and returns v: v := must(s.Get(ctx, id))(t).
+func must[T any](v T, err error) func(require.TestingT) T { return dbtest.Must(v, err) }

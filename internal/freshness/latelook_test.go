@@ -24,8 +24,7 @@ func TestLateLookIsNoFailure(t *testing.T) {
 	require.NoError(t, files.AddRoot(filepath.Dir(path)))
 	files.now = time.Now
 	w.s.Sources, w.s.Timeout = map[string]store.Source{"file": files}, time.Hour // of a probe by itself
-	known, err := files.Probe(t.Context(), path, store.Validator{})
-	require.NoError(t, err)
+	known := must(files.Probe(t.Context(), path, store.Validator{}))(t)
 	heads := make([]*store.Head, 10_000)
 	for i := range heads {
 		heads[i] = &store.Head{Scope: "acme", Artefact: store.Artefact{ID: fmt.Sprint(i), Source: "file:" + path}, Source: known}

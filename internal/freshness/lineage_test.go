@@ -166,8 +166,7 @@ type world struct {
 func newWorld(t *testing.T, sources map[string]store.Source) *world {
 	w := &world{t: t, now: time.Unix(1_700_000_000, 0)}
 	clock := func() time.Time { return w.now }
-	st, err := storetest.NewMemory(storetest.Config{Now: clock})
-	require.NoError(t, err)
+	st := must(storetest.NewMemory(storetest.Config{Now: clock}))(t)
 	t.Cleanup(func() { st.Close() })
 	host := Host{Store: st, Files: NewFiles(store.MaxText, clock), Sources: sources, Clock: clock, Timeout: 10 * time.Second, Logger: slog.New(slog.DiscardHandler)}
 	host.Write = func(ctx context.Context, heads []*store.Head, fetched []Got) error {
@@ -211,13 +210,11 @@ func (w *world) put(a store.Artefact) {
 	ctx := context.Background()
 	p := store.Put{}
 	if a.Source != "" {
-		f, err := w.s.Fetch(ctx, a.Source)
-		require.NoError(w.t, err)
+		f := must(w.s.Fetch(ctx, a.Source))(w.t)
 		a.Text, p.Source = f.Text, f.Validator
 	}
 	for i := range a.DerivedFrom {
-		l, err := w.s.Store.Resolve(ctx, w.s.chain, store.Ref{Scope: a.DerivedFrom[i].Scope, ID: a.DerivedFrom[i].ID})
-		require.NoError(w.t, err)
+		l := must(w.s.Store.Resolve(ctx, w.s.chain, store.Ref{Scope: a.DerivedFrom[i].Scope, ID: a.DerivedFrom[i].ID}))(w.t)
 		a.DerivedFrom[i].Scope, a.DerivedFrom[i].Version = l.Scope, l.Version
 	}
 	a.KindDefaults()
@@ -231,8 +228,7 @@ func (w *world) head(id string) *store.Head {
 	if err != nil {
 		return nil
 	}
-	loaded, err := w.s.Store.Load(context.Background(), w.s.chain, l.Pages, store.WantHead)
-	require.NoError(w.t, err)
+	loaded := must(w.s.Store.Load(context.Background(), w.s.chain, l.Pages, store.WantHead))(w.t)
 	return loaded[0].Head
 }
 

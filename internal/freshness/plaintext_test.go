@@ -17,8 +17,7 @@ import (
 // text.
 func TestOf(t *testing.T) {
 	encoded := func(e encoding.Encoding, s string) []byte {
-		b, err := e.NewEncoder().Bytes([]byte(s))
-		require.NoError(t, err)
+		b := must(e.NewEncoder().Bytes([]byte(s)))(t)
 		return b
 	}
 	const german, french, quoted = "Die Größe des Öltanks: 5 m², „sehr groß“.", "L’été, ça dépend — où êtes-vous né ?", "It’s a café"

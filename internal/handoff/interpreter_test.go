@@ -103,8 +103,7 @@ func (i *interpreter) run(contract []byte) (e executed, err error) {
 // interpreted has a contract executed by the interpreter, where there is one, and compares all that is remembered. The
 // contract declares all of it, but for what the interpreter's own pack keeps.
 func interpreted(t require.TestingT, contract []byte) {
-	i, err := theInterpreter()
-	require.NoError(t, err)
+	i := must(theInterpreter())(t)
 	if i == nil {
 		return
 	}
@@ -261,8 +260,7 @@ func TestInterpreterReadsAlike(t *testing.T) {
 	read, refused, known := 0, 0, 0
 	for range 4000 {
 		contract := made(r)
-		e, err := i.run(contract)
-		require.NoError(t, err)
+		e := must(i.run(contract))(t)
 		if len(e.Errors) > 0 {
 			refused++
 			continue

@@ -244,8 +244,7 @@ func FuzzImport(f *testing.F) {
 	must(db.Admin().Export(f.Context(), &b, portable.ExportOptions{}))(f)
 	f.Add(b.Bytes())
 	f.Fuzz(func(t *testing.T, file []byte) {
-		to, err := storetest.NewMemory(storetest.Config{})
-		require.NoError(t, err)
+		to := must(storetest.NewMemory(storetest.Config{}))(t)
 		opts := portable.ImportOptions{By: "operator", State: ctxpage.StateKinds(), Now: time.Now, Rand: rand.Reader}
 		first, err := portable.Import(t.Context(), to, struct{ io.Reader }{bytes.NewReader(file)}, opts)
 		again, err2 := portable.Import(t.Context(), to, struct{ io.Reader }{bytes.NewReader(file)}, opts)

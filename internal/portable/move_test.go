@@ -280,8 +280,7 @@ func moveTenant(t *testing.T, catchUp bool) {
 
 	must(to.Review().Approve(ctx, held.Batch, ctxpage.Approval{By: "ann"}))(t)
 	must(from.Scope("beta").Put(ctx, ctxpage.Artefact{ID: "b", Text: "a neighbour writes on"}))(t)
-	_, err := from.Scope(tenant).Get(ctx, "w0-1")
-	require.NoError(t, err, "reads go on")
+	require.NoError(t, errOf(from.Scope(tenant).Get(ctx, "w0-1")), "reads go on")
 	done, err := from.Admin().Erase(ctx, ops.Request{Scope: tenant, By: "operator", Reason: "moved"})
 	require.NoError(t, err, "the old copy goes, with a receipt")
 	require.NotNil(t, done.Done)

@@ -262,8 +262,7 @@ func TestErrorsAreBounded(t *testing.T) {
 // cross sends an error to the other side.
 func cross(t *testing.T, err error) error {
 	t.Helper()
-	b, bad := pack(struct{ Err error }{err})
-	require.NoError(t, bad)
+	b := must(pack(struct{ Err error }{err}))(t)
 	var got struct{ Err error }
 	require.NoError(t, unpack(b, &got))
 	return got.Err

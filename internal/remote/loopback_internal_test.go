@@ -116,8 +116,7 @@ func TestLoopbackHalfClosed(t *testing.T) {
 // A server that ends before it has proved itself is noticed as at a socket: the connection is made, and cannot be used. So the caller knows
 // which process it was.
 func TestLoopbackServerEnds(t *testing.T) {
-	ending, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	ending := must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer ending.Close()
 	go func() {
 		if c, err := ending.Accept(); err == nil {

@@ -38,8 +38,7 @@ func TestOtherClients(t *testing.T) {
 	path := socket(t)
 	serve(t, mem, path, remote.ServerOptions{})
 	say := func(said string) string {
-		c, err := remote.Connect(context.Background(), path)
-		require.NoError(t, err)
+		c := must(remote.Connect(context.Background(), path))(t)
 		defer c.Close()
 		must(io.WriteString(c, said))(t)
 		require.NoError(t, c.SetReadDeadline(time.Now().Add(time.Minute)))
@@ -127,8 +126,7 @@ func TestRequestsThatStop(t *testing.T) {
 				return
 			}
 			defer conn.Close()
-			_, err = io.WriteString(conn, said)
-			assert.NoError(t, err)
+			must(io.WriteString(conn, said))(t)
 			assert.NoError(t, conn.SetReadDeadline(begun.Add(time.Minute)))
 			got, err := io.ReadAll(conn)
 			assert.NotErrorIs(t, err, os.ErrDeadlineExceeded, said)
@@ -187,8 +185,7 @@ func TestListen(t *testing.T) {
 	dbtest.NeedsPosix(t, "sockets with a mode; TestLoopback has the rest")
 	t.Parallel()
 	path := socket(t)
-	l, err := remote.Listen(path)
-	require.NoError(t, err)
+	l := must(remote.Listen(path))(t)
 	st := must(os.Stat(path))(t)
 	require.Equal(t, os.FileMode(0o600), st.Mode().Perm())
 	l.(interface{ SetUnlinkOnClose(bool) }).SetUnlinkOnClose(false) // as after a kill

@@ -63,8 +63,7 @@ func rawStreamOn(t *testing.T, opts ServerOptions, l net.Listener, dial func(con
 // says sends a call and gives the answer: its kind, and a refusal's code.
 func (s *rawStream) says(t *testing.T, h callHead, body []byte) (kind byte, code string) {
 	t.Helper()
-	_, err := s.Write(append(appendCall(nil, h), framed(frameEnd, body)...))
-	require.NoError(t, err)
+	must(s.Write(append(appendCall(nil, h), framed(frameEnd, body)...)))(t)
 	kind, b, err := readMessage(s.r, maxAnswer, nil)
 	require.NoError(t, err)
 	if kind == frameRefused {
@@ -155,8 +154,7 @@ func TestStreamAfterUnknownCall(t *testing.T) {
 		const short = 200 * time.Millisecond
 		s := newPipedStream(t, ServerOptions{patience: short})
 		unknown := append(appendCall(nil, callHead{1, s.session, "Nothing"}), framed(frameEnd, []byte{msgpcode.FixedMapLow})...)
-		_, err := s.Write(unknown[:3])
-		require.NoError(t, err)
+		must(s.Write(unknown[:3]))(t)
 		time.Sleep(short / 4)
 		must(s.Write(unknown[3:]))(t)
 		kind, b, err := readMessage(s.r, maxAnswer, nil)

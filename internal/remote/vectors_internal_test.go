@@ -87,8 +87,7 @@ func TestVectors(t *testing.T) {
 			ok = true
 		}
 		require.True(t, ok, "%s is not in %s; -update adds it", name, file)
-		raw, err := hex.DecodeString(v.Hex)
-		require.NoError(t, err)
+		raw := must(hex.DecodeString(v.Hex))(t)
 		var told []byte
 		kind, message, err := readMessage(bytes.NewReader(raw), maxAnswer, func(b []byte) error { told = bytes.Clone(b); return errTold })
 		if kind == 0 && told != nil {
