@@ -67,7 +67,8 @@ type Log struct {
 
 	comparing sync.Mutex // taken before mu
 	traces    traces
-	ahead     []slot // archived leaves that the next comparisons will ask for; guarded by comparing
+	ahead     []slot   // archived leaves that the next comparisons will ask for; guarded by comparing
+	passed    Frontier // of the last mark that was right: most of the next one's is the same; guarded by comparing
 }
 
 // Open opens the archive in dir, and creates it unless read-only. A nil fs is the operating
@@ -541,11 +542,17 @@ func (l *Log) CheckMark(body []byte) error {
 	if n > v.size() {
 		return &codec.CorruptError{File: audit, Unit: codec.UnitLeaf, Num: v.size(), Err: fmt.Errorf("a mark vouches for %d leaves, %d are there", n, v.size()), Hint: hintRestore}
 	}
-	root, err := v.root(n)
-	if err == nil && root != m.Root {
-		err = &codec.CorruptError{File: audit, Err: fmt.Errorf("the first %d leaves do not give the root of the mark", n), Hint: hintRestore}
+	l.comparing.Lock()
+	defer l.comparing.Unlock()
+	f, err := l.passed.at(n, v)
+	switch {
+	case err != nil:
+		return err
+	case f.Root() != m.Root:
+		return &codec.CorruptError{File: audit, Err: fmt.Errorf("the first %d leaves do not give the root of the mark", n), Hint: hintRestore}
 	}
-	return err
+	l.passed = f
+	return nil
 }
 
 // Close closes the files. It does not archive the tail: those leaves are in the

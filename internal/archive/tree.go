@@ -75,18 +75,26 @@ func (f *Frontier) Root() manifest.Hash {
 }
 
 // frontierAt reads the frontier of the first size leaves from stored hashes.
-func frontierAt(size uint64, r tlog.HashReader) (Frontier, error) {
+func frontierAt(size uint64, r tlog.HashReader) (Frontier, error) { return Frontier{}.at(size, r) }
+
+// at is frontierAt of the same tree, and takes from f the subtrees that both have: each is the same
+// as long as no wider one differs.
+func (f Frontier) at(size uint64, r tlog.HashReader) (Frontier, error) {
 	var at []int64
-	first := uint64(0)
+	first, both := uint64(0), 0
 	for level := bits.Len64(size) - 1; level >= 0; level-- {
-		if size>>level&1 == 0 {
+		switch {
+		case size>>level&1 == 0:
 			continue
+		case size>>level == f.Size>>level:
+			both++
+		default:
+			at = append(at, tlog.StoredHashIndex(level, int64(first>>level)))
 		}
-		at = append(at, tlog.StoredHashIndex(level, int64(first>>level)))
 		first += 1 << level
 	}
 	nodes, err := r.ReadHashes(at)
-	return Frontier{Size: size, Nodes: nodes}, err
+	return Frontier{Size: size, Nodes: append(f.Nodes[:both:both], nodes...)}, err
 }
 
 // Mark is a mark record of the log: the number of synced leaves, and their tree.

@@ -55,6 +55,9 @@ func (v *view) ReadHashes(at []int64) (out []manifest.Hash, err error) {
 
 // hash returns hash n of a level of the tree.
 func (v *view) hash(level int, n int64) (h manifest.Hash, err error) {
+	if level > 0 && level < keptLevels && uint64(n+1)<<level <= v.archived {
+		return v.hashOfLeaves(level, n)
+	}
 	if level%keptLevels > 0 {
 		left, err := v.hash(level-1, 2*n)
 		if err != nil {
@@ -75,6 +78,20 @@ func (v *view) hash(level int, n int64) (h manifest.Hash, err error) {
 		return h, fmt.Errorf("%w: no hash %d of level %d over %d leaves", manifest.ErrNoLeaf, n, level, v.size())
 	}
 	return h, nil
+}
+
+// hashOfLeaves is hash below the first level that is stored: the hashes of its archived leaves lie side by side, and
+// an open asks for many.
+func (v *view) hashOfLeaves(level int, n int64) (h manifest.Hash, err error) {
+	b, at := make([]byte, tlog.HashSize<<level), hashOffset(hashPlace(0, n<<level))
+	if _, err := v.arch.hashes.ReadAt(b, at); err != nil {
+		return h, readError(hashesName, at, -1, err)
+	}
+	var f Frontier
+	for ; len(b) > 0; b = b[tlog.HashSize:] {
+		f.Add(manifest.Hash(b[:tlog.HashSize]))
+	}
+	return f.Nodes[0], nil
 }
 
 // readError tells a file that ends too early, which is damage, from one that

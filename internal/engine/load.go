@@ -503,6 +503,7 @@ type imageDecoder struct {
 	codec.Decoder
 	c   *catalogue
 	buf codec.ColumnBuffer
+	few [fewNumbers]uint64 // of the list that is read; on the stack it would be allocated for each
 
 	// Short lists and scopes lie side by side: a hundred thousand scopes would take a dozen allocations each.
 	numbers slab[uint32]
@@ -571,14 +572,13 @@ func (d *imageDecoder) small() (out []uint32) {
 // read reads n numbers in blocks and calls set with each block and the place of its first number. A few are one block.
 func (d *imageDecoder) read(n int, set func(from int, v []uint64)) {
 	if n < fewNumbers {
-		var few [fewNumbers]uint64
 		last := uint64(0)
 		for i := range n {
 			last += uint64(d.Varint())
-			few[i] = last
+			d.few[i] = last
 		}
 		if d.Err == nil && n > 0 {
-			set(0, few[:n])
+			set(0, d.few[:n])
 		}
 		return
 	}
