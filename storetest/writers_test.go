@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -20,12 +21,13 @@ import (
 	"github.com/ctxpage/ctxpage/storetest"
 )
 
-// two opens two databases on one store, as two processes do that share one.
+// two opens two databases on one store, as two processes do that share one. Before each commit the other gets a turn: with one
+// processor neither would be between the look of the other and its commit.
 func two(t *testing.T, wrap func(store.Store) store.Store) [2]*ctxpage.DB {
 	mem := must(storetest.NewMemory(storetest.Config{State: ctxpage.StateKinds()}))(t)
 	var dbs [2]*ctxpage.DB
 	for i := range dbs {
-		st := store.Store(mem)
+		st := changed(mem, func(*store.Batch) { runtime.Gosched() })
 		if wrap != nil {
 			st = wrap(st)
 		}
