@@ -8,6 +8,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/archive"
 	"github.com/ctxpage/ctxpage/internal/engine"
 	"github.com/ctxpage/ctxpage/internal/lexical"
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/wal"
 	"go.etcd.io/bbolt"
 )
@@ -83,6 +84,9 @@ func (s *Store) closeClean() error {
 		if _, err := s.checkpointLocked(context.Background()); err != nil && !noSpace(err) {
 			return err
 		}
+		if err := s.closeShort(); err != nil && !noSpace(err) {
+			return err
+		}
 		s.endAtPages()
 	}
 	if s.unrecorded.Load() != nil {
@@ -93,6 +97,21 @@ func (s *Store) closeClean() error {
 		return err
 	}
 	return s.log.Close(wal.KindMark, mark)
+}
+
+// closeLogBytes is the size from which Close cuts the log.
+const closeLogBytes = 256 << 10
+
+// closeShort cuts the log before its end. Everything in it is in the file by now, but the next open would read all of it and
+// compare its leaves with the archive: 8 MiB with leaves of searches took it three times as long as the rest. On a disk that
+// is nearly full the log stays as it is: a new segment would take space that a delete may need. The caller holds ckptMu.
+func (s *Store) closeShort() error {
+	short := func(store.JobReport) bool { return s.log.Size() <= closeLogBytes }
+	if short(store.JobReport{}) || (disk{s}).Tight() {
+		return nil
+	}
+	_, err := s.squeezeLog(context.Background(), cutRounds, short)
+	return err
 }
 
 // closeFiles closes what is open. After a panic inside bbolt its locks are taken forever, so bbolt
