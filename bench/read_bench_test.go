@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -308,22 +307,6 @@ func BenchmarkOpen(b *testing.B) {
 			measure(b, 1, func(int, uint64) error { return scanBolt(path, pages) })
 		})
 	}
-}
-
-// BenchmarkOpenWithLog opens a file that was closed cleanly and whose log is still there, a record for each put.
-func BenchmarkOpenWithLog(b *testing.B) {
-	const puts = 20_000
-	path := fresh(b)
-	db := open(b, path, ctxpage.Options{})
-	var next atomic.Int64
-	run(b, 64, puts, 0, func(int, uint64) error {
-		i := int(next.Add(1)) - 1
-		_, err := db.Scope("acme/bench").Put(ctx, ctxpage.Artefact{ID: pageID(i), Text: fmt.Sprint("words of page ", i)})
-		return err
-	})
-	must(b, db.Close())
-	must(b, openOnce(path, puts))
-	measure(b, 1, func(int, uint64) error { return openOnce(path, puts) })
 }
 
 // BenchmarkOpenAfterKill opens copies of the files of a database that is open, which is what a kill leaves: with the snapshot of

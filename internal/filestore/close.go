@@ -23,7 +23,7 @@ import (
 //	ending   jobs that wait for ckptMu give up; a snapshot of the columns is written, if it is due
 //	shut     no commit and no read begins any more
 //	done     no background work runs any more
-//	clean    log synced, checkpoint, mark (closeClean); not after a failure
+//	clean    log synced, checkpoint, log cut, mark (closeClean); not after a failure
 //	closed   log, audit, bbolt, and the lock of the process last
 //
 // A crash before the mark is in the log loses nothing that was acknowledged: the next open redoes
@@ -103,7 +103,7 @@ func (s *Store) closeClean() error {
 const closeLogBytes = 256 << 10
 
 // closeShort cuts the log before its end. Everything in it is in the file by now, but the next open would read all of it and
-// compare its leaves with the archive: with 4 MiB of searches an open of 10k pages took three times as long. Nobody may be
+// compare its leaves with the archive: with the leaves of many searches an open of 10k pages took twice as long. Nobody may be
 // waiting for the lock: one who is redoes the log, and makes it short then (see worker). On a nearly full disk it stays as it
 // is, because a new segment would take space that a delete may need. The caller holds ckptMu.
 func (s *Store) closeShort() error {
