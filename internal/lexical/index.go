@@ -59,6 +59,7 @@ type Index struct {
 	commonPages uint64 // the constants; tests make them small
 	stageDepth  int
 	stepTerms   int
+	stripePages uint64
 }
 
 // Open reads the list of segments and the columns of their pages. The owner then adds the pages
@@ -74,7 +75,7 @@ func Open(rows Rows) (*Index, error) {
 
 // openList is Open without the columns.
 func openList(rows Rows) (*Index, error) {
-	x := &Index{cols: newColumns(), removed: map[uint64]struct{}{}, pending: map[uint32]uint64{}, commonPages: commonPages, stageDepth: stageDepth, stepTerms: stepTerms}
+	x := &Index{cols: newColumns(), removed: map[uint64]struct{}{}, pending: map[uint32]uint64{}, commonPages: commonPages, stageDepth: stageDepth, stepTerms: stepTerms, stripePages: stripePages}
 	key := []byte{rowList}
 	row := rows.Get(key)
 	if row == nil {

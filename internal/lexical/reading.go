@@ -1,6 +1,7 @@
 package lexical
 
 import (
+	"bytes"
 	"cmp"
 	"slices"
 	"strings"
@@ -23,7 +24,8 @@ import (
 // page has which the question may see, so a reading tells nothing of other scopes or of pages that a rule keeps out.
 //
 // Cost: a question whose words are all known costs nothing. For an unknown word every form of it at one edit is looked up,
-// which is about 40 for each of its letters, whatever the number of pages. So mostRead words are read at most.
+// which is about 40 for each of its letters, whatever the number of pages. So mostRead words are read at most. The forms are
+// looked up in the order of terms, so those that stand near each other need one row (know).
 
 const (
 	leastRead  = 4   // letters of a word that is read as another
@@ -92,6 +94,9 @@ func spelt(word string) string {
 
 // read returns the question with the terms that no page has replaced by those that they are read as.
 func (w *work) read(rows Rows, scopes []uint32, q Query, st Stats) (Query, error) {
+	lists, tails, start := w.lists, w.tails, w.start // of the question: it needs them if nothing is read
+	w.lists, w.tails, w.start = nil, nil, nil
+	defer func() { w.lists, w.tails, w.start = lists, tails, start }()
 	words, left := slices.Clone(q.Typed.Words), mostRead
 	q.Typed.Terms, q.Typed.Read = nil, nil
 	unknown := func(i int) bool {
@@ -176,16 +181,23 @@ func common(word string) bool { return token.Default().Count(" "+word) == 1 }
 
 // edits returns the words at one edit from a word, with the same first letter.
 func edits(word string) []guess {
+	var text strings.Builder // of all of them: one string for each took as long as to look it up
+	text.Grow(54 * len(word) * (len(word) + 1))
 	out := make([]guess, 0, 54*len(word))
 	add := func(worth uint64, slip bool, parts ...string) {
-		out = append(out, guess{strings.Join(parts, ""), worth, slip})
+		from := text.Len()
+		for _, part := range parts {
+			text.WriteString(part)
+		}
+		out = append(out, guess{text.String()[from:], worth, slip})
 	}
 	for i := 1; i <= len(word); i++ {
 		before, behind := word[:i], word[i:]
-		for c := 'a'; c <= 'z'; c++ {
-			add(leftOut, byte(c) == before[i-1], before, string(c), behind)
-			if behind != "" && behind[0] != byte(c) {
-				add(other, false, before, string(c), behind[1:])
+		for c := range len(letters) {
+			letter := letters[c : c+1]
+			add(leftOut, letter == before[i-1:], before, letter, behind)
+			if behind != "" && behind[:1] != letter {
+				add(other, false, before, letter, behind[1:])
 			}
 		}
 		switch {
@@ -203,27 +215,25 @@ func edits(word string) []guess {
 	return out
 }
 
+const letters = "abcdefghijklmnopqrstuvwxyz"
+
 // likeliest returns the guess that is worth most, of equal ones the first in the order of words; nil: no page has any, or a stop
 // word is worth more, as if all pages had it.
 func (w *work) likeliest(rows Rows, scopes []uint32, guesses []guess) ([]string, error) {
-	known := map[string]uint64{}
+	terms := make([]string, len(guesses))
+	for i, g := range guesses {
+		terms[i] = stemOnce(g.word)
+	}
+	known, err := w.know(rows, scopes, terms)
+	if err != nil {
+		return nil, err
+	}
 	found := guesses[:0]
-	for _, g := range guesses {
+	for i, g := range guesses {
 		if isStopWord(g.word) {
 			g.worth *= w.x.cols.total(scopes).pages
 			found = append(found, g)
-			continue
-		}
-		term := english.Stem(g.word, true)
-		df, ok := known[term]
-		if !ok {
-			var err error
-			if df, err = w.look(rows, scopes, term); err != nil {
-				return nil, err
-			}
-			known[term] = df
-		}
-		if df > 0 {
+		} else if df := known[i]; df > 0 {
 			if g.worth *= df; common(g.word) {
 				g.worth *= familiar
 			}
@@ -276,6 +286,95 @@ func (w *work) split(rows Rows, scopes []uint32, word string, usual bool) (as []
 		}
 	}
 	return as, nil
+}
+
+// stemOnce returns the stem of a word that nobody may ask for again: it takes no place in the cache of stems. Most words end
+// as no suffix does that a stemmer changes, so they are their own stems.
+func stemOnce(word string) string {
+	if n := len(word); n > 2 {
+		switch word[n-1] {
+		case 'd', 'e', 'g', 's', 'y':
+		default:
+			if !slices.Contains(endings, word[n-2:]) {
+				return word
+			}
+		}
+	}
+	return english.Stem(word, true)
+}
+
+// endings are the ends of the suffixes that the stemmer changes, of those that do not end with d, e, g, s or y.
+var endings = []string{"al", "ci", "er", "gi", "ic", "li", "ll", "nt", "on", "or", "sm", "ti", "ul"}
+
+// wanted is a term of many that are looked up.
+type wanted struct {
+	key string // as in the key of its list
+	at  int
+}
+
+// know counts the pages with each of many terms.
+func (w *work) know(rows Rows, scopes []uint32, terms []string) (df []uint64, err error) {
+	df = make([]uint64, len(terms))
+	keys := make([]wanted, len(terms))
+	for _, scope := range scopes {
+		if w.x.cols.scopes[w.x.cols.scopeAt[scope]].pages == 0 {
+			continue
+		}
+		for i, term := range terms {
+			n, err := w.findTail(0, scope, term)
+			if err != nil {
+				return nil, err
+			}
+			df[i] += n
+			keys[i] = wanted{term, i}
+			if w.key = w.rowKey(rows, 0, scope, term); string(w.key[termPrefix:]) != term {
+				keys[i].key = string(w.key[termPrefix:])
+			}
+		}
+		slices.SortFunc(keys, func(a, b wanted) int { return strings.Compare(a.key, b.key) })
+		for _, s := range w.x.manifest.segments {
+			if err := w.knowIn(rows, s, scope, keys, df); err != nil {
+				return nil, err
+			}
+		}
+	}
+	w.forget()
+	return df, nil
+}
+
+// knowIn counts the pages of a segment. Each row is read once, for all terms that can be in it.
+func (w *work) knowIn(rows Rows, s segment, scope uint32, keys []wanted, df []uint64) error {
+	for r := &w.reader; len(keys) > 0; {
+		w.key = appendTermKey(w.key[:0], s.id, scope, keys[0].key)
+		k, v := rows.Next(w.key)
+		if !bytes.HasPrefix(k, w.key[:termPrefix]) {
+			return nil
+		}
+		if err := r.begin(s, k, v); err != nil {
+			return err
+		}
+		for len(keys) > 0 && keys[0].key <= string(r.last) && r.next() {
+			for len(keys) > 0 && keys[0].key < string(r.term) {
+				keys = keys[1:]
+			}
+			if len(keys) == 0 || keys[0].key != string(r.term) {
+				continue
+			}
+			l := r.list
+			l.removed = w.x.pending[s.id] > 0
+			n, err := w.live(l)
+			if err != nil {
+				return err
+			}
+			for ; len(keys) > 0 && keys[0].key == string(r.term); keys = keys[1:] {
+				df[keys[0].at] += n
+			}
+		}
+		if err := r.unsound(k); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // look counts the pages with a term, and finds its lists.

@@ -1,8 +1,11 @@
 package lexical
 
 import (
+	"math/rand/v2"
+	"strings"
 	"testing"
 
+	"github.com/kljensen/snowball/english"
 	"github.com/stretchr/testify/require"
 )
 
@@ -126,3 +129,30 @@ func TestEdits(t *testing.T) {
 	}
 	require.Zero(t, words["acbb"], "two edits")
 }
+
+// TestStemOnce: a word that is its own stem is seen by its end, whatever stands before it.
+func TestStemOnce(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	var ends []string
+	for a := range letters {
+		ends = append(ends, letters[a:a+1])
+		for b := range letters {
+			ends = append(ends, letters[a:a+1]+letters[b:b+1])
+		}
+	}
+	for range 300 {
+		stem := make([]byte, r.IntN(10))
+		for i := range stem {
+			stem[i] = "aeioutrnslybcdz"[r.IntN(15)]
+		}
+		for _, end := range append(ends, suffixes...) {
+			word := string(stem) + end
+			require.Equal(t, english.Stem(word, true), stemOnce(word), word)
+		}
+	}
+}
+
+// suffixes that a stemmer changes.
+var suffixes = strings.Fields(`eed eedly ed edly ing ingly sses ied ies us ss tional enci anci abli entli izer ization ational ation ator
+	alism aliti alli fulness ousli ousness iveness iviti biliti bli ogi fulli lessli li alize icate iciti ical ful ness ative al ance ence
+	er ic able ible ant ement ment ent ism ate iti ous ive ize sion tion ll`)

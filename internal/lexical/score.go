@@ -16,6 +16,16 @@ var (
 // most is a bound that saturation never exceeds: the greater k1, and 1.
 const most = 1.2 + 1
 
+// mostOf bounds the saturation of tf occurrences: that of a text without length. Turns have less.
+func mostOf(tf uint32) float64 {
+	if tf >= tableTF {
+		return most
+	}
+	return ofOccurrences[tf]
+}
+
+var ofOccurrences = [tableTF]float64{1: ofPages.saturation(1, 0, 1), ofPages.saturation(2, 0, 1), ofPages.saturation(3, 0, 1)}
+
 // rarity is the weight of a term that df of n pages contain: ln(1 + (n − df + ½) / (df + ½)), positive for every df ≤ n.
 func rarity(df, n uint64) float64 {
 	df = min(df, n)

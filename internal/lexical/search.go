@@ -152,9 +152,11 @@ func (w *work) run(rows Rows, q Query) error {
 		if q, err = w.read(rows, scopes, q, st); err != nil {
 			return err
 		}
-		w.forget()
-		if st, forms, err = w.ask(rows, scopes, total, q); err != nil {
-			return err
+		if q.Typed.Read != nil {
+			w.forget()
+			if st, forms, err = w.ask(rows, scopes, total, q); err != nil {
+				return err
+			}
 		}
 	}
 	w.prepare(st)
@@ -162,7 +164,13 @@ func (w *work) run(rows Rows, q Query) error {
 		return err
 	}
 	st.DF, st.Names = st.DF[:len(q.Terms)], w.name
-	floor, err := w.hits(newPlan(st, w.x.commonPages), st, total)
+	plan := newPlan(st, w.x.commonPages)
+	if w.standAlone() {
+		err := w.selectAlone(plan)
+		w.best.end()
+		return err
+	}
+	floor, err := w.hits(plan, st, total)
 	if err != nil {
 		return err
 	}
@@ -196,7 +204,12 @@ func (w *work) prepare(st Stats) {
 	c := w.x.cols
 	pages, groups := len(c.scope), len(c.groups)
 	w.slot = grown(w.slot, pages)
-	w.sat = saturations{average: st.averages()}
+	if average := st.averages(); w.sat.average != average {
+		w.sat = saturations{average: average}
+	}
+	if w.standAlone() {
+		return
+	}
 	w.own, w.common, w.wanted = grown(w.own, pages), grown(w.common, pages), grown(w.wanted, pages)
 	w.seen = grown(w.seen, pages/64+1)
 	w.tf, w.groupScore = grown(w.tf, groups), grown(w.groupScore, groups)

@@ -41,6 +41,7 @@ func newMachine(t *rapid.T) *machine {
 func (m *machine) tune() {
 	for _, x := range []*Index{m.plain, m.layered} {
 		x.commonPages, x.stageDepth = m.common, m.depth
+		x.stripePages = 64 // few pages are several stripes
 	}
 }
 

@@ -289,11 +289,16 @@ func (p *part) inOrder() *packed {
 // eachBlock calls fn with the postings of a term of an open part, of removed pages too, in the memory of buf.
 func (p *part) eachBlock(term uint32, buf *[blockSize]posting, fn func(block []posting)) {
 	for some := range slices.Chunk(p.lists.posts[term], blockSize) {
-		for i, w := range some {
-			buf[i] = posting{p.docs[w>>32].num, uint32(w)}
-		}
-		fn(buf[:len(some)])
+		fn(p.decode(some, buf))
 	}
+}
+
+// decode returns up to blockSize postings of an open part, in the memory of buf.
+func (p *part) decode(some []uint64, buf *[blockSize]posting) []posting {
+	for i, w := range some {
+		buf[i] = posting{p.docs[w>>32].num, uint32(w)}
+	}
+	return buf[:len(some)]
 }
 
 // columns holds what a query asks of each page version in the index: its length, its group, and of
