@@ -17,6 +17,10 @@ func (a *Analyzer) Covered(terms []string, texts iter.Seq[string], within int) f
 			missing[f] = append(missing[f], t)
 		}
 	}
+	some := uint64(0) // a bit for the hash of each: few other words have one of them, so the map is seldom asked
+	for t := range missing {
+		some |= 1 << (hash(t) % 64)
+	}
 	for text := range texts {
 		if len(open) == 0 || within <= 0 {
 			break
@@ -25,6 +29,9 @@ func (a *Analyzer) Covered(terms []string, texts iter.Seq[string], within int) f
 		within -= len(text)
 		s := a.scan(text)
 		for i := range s.terms {
+			if some>>(s.terms[i].hashed()%64)&1 == 0 {
+				continue
+			}
 			for _, t := range missing[s.terms[i].Term] {
 				delete(open, t)
 			}

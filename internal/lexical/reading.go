@@ -289,22 +289,17 @@ func (w *work) split(rows Rows, scopes []uint32, word string, usual bool) (as []
 }
 
 // stemOnce returns the stem of a word that nobody may ask for again: it takes no place in the cache of stems. Most words end
-// as no suffix does that a stemmer changes, so they are their own stems.
+// as no suffix does that the stemmer changes, so they are their own stems.
 func stemOnce(word string) string {
-	if n := len(word); n > 2 {
-		switch word[n-1] {
-		case 'd', 'e', 'g', 's', 'y':
+	if n := len(word); n > 2 && strings.IndexByte("degsy", word[n-1]) < 0 {
+		switch word[n-2:] {
+		case "al", "ci", "er", "gi", "ic", "li", "ll", "nt", "on", "or", "sm", "ti", "ul":
 		default:
-			if !slices.Contains(endings, word[n-2:]) {
-				return word
-			}
+			return word
 		}
 	}
 	return english.Stem(word, true)
 }
-
-// endings are the ends of the suffixes that the stemmer changes, of those that do not end with d, e, g, s or y.
-var endings = []string{"al", "ci", "er", "gi", "ic", "li", "ll", "nt", "on", "or", "sm", "ti", "ul"}
 
 // wanted is a term of many that are looked up.
 type wanted struct {
