@@ -40,9 +40,13 @@ type reading struct {
 // unread serves all indexes, because its size does not depend on them.
 var unread = sync.Pool{New: func() any { return new(alone) }}
 
-// standAlone reports whether no page gets anything from others.
+// besides is the number of lists that are read side by side at most, each with a block of 2 KiB. A question of more words, which is
+// a text of its own, is read list by list.
+const besides = 1024
+
+// standAlone reports whether no page gets anything from others, and the lists that were found are few enough.
 func (w *work) standAlone() bool {
-	return !w.turns && w.weights.Near1 == 0 && w.weights.Near2 == 0 && w.weights.Group == 0
+	return !w.turns && w.weights.Near1 == 0 && w.weights.Near2 == 0 && w.weights.Group == 0 && len(w.lists)+len(w.tails) <= w.x.besides
 }
 
 // selectAlone scores the pages that the words hit, and keeps the best. After an error its memory is not used again.

@@ -60,6 +60,7 @@ type Index struct {
 	stageDepth  int
 	stepTerms   int
 	stripePages uint64
+	besides     int
 }
 
 // Open reads the list of segments and the columns of their pages. The owner then adds the pages
@@ -75,7 +76,7 @@ func Open(rows Rows) (*Index, error) {
 
 // openList is Open without the columns.
 func openList(rows Rows) (*Index, error) {
-	x := &Index{cols: newColumns(), removed: map[uint64]struct{}{}, pending: map[uint32]uint64{}, commonPages: commonPages, stageDepth: stageDepth, stepTerms: stepTerms, stripePages: stripePages}
+	x := &Index{cols: newColumns(), removed: map[uint64]struct{}{}, pending: map[uint32]uint64{}, commonPages: commonPages, stageDepth: stageDepth, stepTerms: stepTerms, stripePages: stripePages, besides: besides}
 	key := []byte{rowList}
 	row := rows.Get(key)
 	if row == nil {

@@ -159,13 +159,14 @@ func (w *work) run(rows Rows, q Query) error {
 			}
 		}
 	}
-	w.prepare(st)
+	alone := w.standAlone()
+	w.prepare(st, alone)
 	if err := w.addForms(st, len(q.Terms), forms); err != nil {
 		return err
 	}
 	st.DF, st.Names = st.DF[:len(q.Terms)], w.name
 	plan := newPlan(st, w.x.commonPages)
-	if w.standAlone() {
+	if alone {
 		err := w.selectAlone(plan)
 		w.best.end()
 		return err
@@ -199,15 +200,15 @@ func (w *work) ask(rows Rows, scopes []uint32, total scopeStats, q Query) (st St
 	return st, forms, err
 }
 
-// prepare makes the dense arrays long enough for this question.
-func (w *work) prepare(st Stats) {
+// prepare makes the dense arrays long enough for this question; alone: those that standAlone needs.
+func (w *work) prepare(st Stats, alone bool) {
 	c := w.x.cols
 	pages, groups := len(c.scope), len(c.groups)
 	w.slot = grown(w.slot, pages)
 	if average := st.averages(); w.sat.average != average {
 		w.sat = saturations{average: average}
 	}
-	if w.standAlone() {
+	if alone {
 		return
 	}
 	w.own, w.common, w.wanted = grown(w.own, pages), grown(w.common, pages), grown(w.wanted, pages)

@@ -26,6 +26,7 @@ type machine struct {
 	store   memStore
 	common  uint64
 	depth   int
+	besides int
 }
 
 func newMachine(t *rapid.T) *machine {
@@ -34,6 +35,7 @@ func newMachine(t *rapid.T) *machine {
 	m.plain = memStore{}.open(t)
 	m.layered = m.store.open(t)
 	m.depth = rapid.SampledFrom([]int{1, 3, stageDepth}).Draw(t, "depth")
+	m.besides = rapid.SampledFrom([]int{besides, 3}).Draw(t, "besides")
 	m.tune()
 	return m
 }
@@ -41,7 +43,7 @@ func newMachine(t *rapid.T) *machine {
 func (m *machine) tune() {
 	for _, x := range []*Index{m.plain, m.layered} {
 		x.commonPages, x.stageDepth = m.common, m.depth
-		x.stripePages = 64 // few pages are several stripes
+		x.stripePages, x.besides = 64, m.besides // few pages are several stripes
 	}
 }
 
