@@ -253,12 +253,15 @@ func (s *shorter) Summarize(_ context.Context, text string, tokens int) (string,
 }
 
 // watched is a session above its trigger, with a dozen long tool results, and the clock it runs on.
-func watched(t *testing.T, path string, opts Options, cfg session.Config) (*DB, *Session, *Watcher) {
+func watched(t *testing.T, path string, opts Options, cfg session.Config, through ...func(store.Store) store.Store) (*DB, *Session, *Watcher) {
 	t.Helper()
 	at := talkOptions()
 	opts.Clock = at.Clock
 	opts.Exclusive = true
 	db := openTest(t, path, opts)
+	for _, wrap := range through { // before anybody else reads the field
+		db.sessions.Store = wrap(db.sessions.Store)
+	}
 	chat := db.Scope("acme/agent").Session("chat")
 	require.NoError(t, chat.SetWindow(ctx, cfg))
 	r := rand.New(rand.NewPCG(3, 3))
@@ -672,6 +675,42 @@ func TestWatchUnderConstantWrites(t *testing.T) {
 	st = must(w.Stats(ctx))(t)
 	require.EqualValues(t, 1, st.Counters.Passes)
 	require.LessOrEqual(t, st.Actual, st.Limits.Target)
+}
+
+// firstFails is a store that fails the first commit under a context that names it.
+type firstFails struct {
+	store.Store
+	once sync.Once
+}
+
+func (s *firstFails) Commit(ctx context.Context, b store.Batch) (out store.Outcome, err error) {
+	if ctx.Value(s) != nil {
+		if s.once.Do(func() { err = errors.New("the disk is on fire") }); err != nil {
+			return out, err
+		}
+	}
+	return s.Store.Commit(ctx, b)
+}
+
+// A pass that fails is not one that finds nothing to compact: who asks why the window is full is told the error.
+func TestWatchSaysWhyAPassFailed(t *testing.T) {
+	st := &firstFails{}
+	db, _, w := watched(t, filepath.Join(t.TempDir(), "agent.ctx"), Options{}, busy, func(inner store.Store) store.Store {
+		st.Store = inner
+		return st
+	})
+	events := w.Events()
+	require.ErrorContains(t, errOf(w.Step(context.WithValue(ctx, st, true), db.opts.Clock())), "on fire")
+	for e := range events {
+		if e.Kind == session.EventBlocked {
+			require.Equal(t, "the pass failed: the disk is on fire", e.Reason)
+			break
+		}
+	}
+	must(w.Step(ctx, db.opts.Clock().Add(time.Minute)))(t)
+	stats := must(w.Stats(ctx))(t)
+	require.EqualValues(t, 1, stats.Counters.Passes)
+	require.NoError(t, db.Close())
 }
 
 // overtaken is a store that lets somebody else make room between a look in the background and the pass that it decides on.

@@ -301,6 +301,7 @@ func (w *Watcher) step(ctx context.Context, now time.Time, s *sight, tokens int,
 		if !out.Applied && (ctx.Err() != nil || err == nil && out.Plan.Actual <= m.Limits.Trigger) {
 			return nil, err // nothing was done, or others made room since the look: the next step begins again
 		}
+		out.Failed = err
 		s.machine, more = m.Done(now, move, out)
 		events = append(events, more...)
 	}

@@ -181,8 +181,9 @@ func (m *Machine) move(actual int) Move {
 type Outcome struct {
 	Plan    session.Plan
 	Applied bool
-	Actual  int // tokens after the pass, when Applied
-	Freed   int // true tokens freed, when Applied
+	Actual  int   // tokens after the pass, when Applied
+	Freed   int   // true tokens freed, when Applied
+	Failed  error // of the move: nothing was done, or nobody knows
 }
 
 // Done answers a move.
@@ -232,7 +233,11 @@ func (m *Machine) stuck(now time.Time, o Outcome, events []session.Event) []sess
 	m.Mourned = true
 	e := m.event(now, session.EventBlocked, o.Plan.Actual)
 	e.Pass, e.Freed, e.Items, e.Reason = o.Plan.Pass, o.Plan.Freed, len(o.Plan.Items), o.Plan.Blocked
-	if e.Reason == "" {
+	switch {
+	case e.Reason != "":
+	case o.Failed != nil:
+		e.Reason = "the pass failed: " + o.Failed.Error()
+	default:
 		e.Reason = "nothing can be compacted"
 	}
 	return append(events, e)
