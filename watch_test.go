@@ -20,6 +20,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
+	"github.com/ctxpage/ctxpage/storetest"
 	"github.com/stretchr/testify/require"
 )
 
@@ -956,6 +957,39 @@ func TestOwnerAsksTheHolder(t *testing.T) {
 	pass(nil, one)
 	require.Equal(t, calls, by.calls)
 	require.Equal(t, map[string]int{session.PassWatcher: 2}, kindsOf(t, one))
+}
+
+// forgetful is a store that tells nobody of commits, and in the end that there were too many to tell.
+type forgetful struct{ store.Store }
+
+func (s forgetful) Changes(ctx context.Context, after uint64, wait time.Duration) (store.Changes, error) {
+	if wait > 0 {
+		<-ctx.Done()
+		return store.Changes{}, ctx.Err()
+	}
+	return store.Changes{LSN: s.Mark().LSN, AllTold: true}, nil
+}
+
+func (forgetful) Close() error { return nil } // another opens it
+
+// Close reads what it watches itself if too many commits came to be told one by one, though the work in the background has ended.
+func TestCloseLooksAtAllThatWasNotTold(t *testing.T) {
+	st := forgetful{must(storetest.NewMemory(storetest.Config{State: StateKinds()}))(t)}
+	db := must(Open("in memory", Options{Store: st}))(t)
+	chat := db.Scope("acme/agent").Session("chat")
+	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 4000, KeepLast: 2}))
+	prose := strings.Repeat("Look at the next file, and say what is wrong in it. ", 12)
+	for w := must(chat.Inspect(ctx))(t); w.Tokens <= w.Limits.Trigger; w = must(chat.Inspect(ctx))(t) {
+		must(chat.Append(ctx, Turn{Role: "assistant", Text: prose}))(t)
+	}
+	require.Empty(t, must(chat.Passes(ctx))(t))
+	require.NoError(t, db.Close())
+
+	db = must(Open("in memory", Options{Store: st, NoWatch: true}))(t)
+	passes := must(db.Scope("acme/agent").Session("chat").Passes(ctx))(t)
+	require.Len(t, passes, 1)
+	require.Equal(t, session.PassWatcher, passes[0].Kind)
+	require.NoError(t, db.Close())
 }
 
 // A process that lives for one append makes the pass that is due before it ends.

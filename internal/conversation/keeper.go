@@ -111,8 +111,7 @@ func (t *Sessions) runs(of [2]string) bool {
 func (k *keeper) run() {
 	for k.ctx.Err() == nil {
 		if !k.all && k.t.watchesAll() {
-			k.readAll(WatchRowKey) // what the owner before left
-			k.all = true
+			k.all = k.readAll(k.ctx, WatchRowKey) // what the owner before left
 		}
 		wait := k.dispatch()
 		ch, nudged, err := k.changes(min(wait, parkAfter))
@@ -126,7 +125,7 @@ func (k *keeper) run() {
 			k.pause()
 		case err == nil:
 			k.at = ch.LSN
-			k.take(ch)
+			k.take(k.ctx, ch)
 		}
 	}
 	close(k.done)
@@ -215,25 +214,26 @@ func (k *keeper) nudge() {
 }
 
 // take queues what commits call for.
-func (k *keeper) take(ch store.Changes) {
+func (k *keeper) take(ctx context.Context, ch store.Changes) {
 	for _, r := range ch.Told {
 		k.told(r)
 	}
 	if ch.AllTold {
-		k.readAll(WatchRowKey)
-		k.readAll(ChangeRowKey)
+		k.readAll(ctx, WatchRowKey)
+		k.readAll(ctx, ChangeRowKey)
 	}
 }
 
-// readAll takes the rows of a kind as if they had just been told.
-func (k *keeper) readAll(kind string) {
-	err := format.Walk(k.ctx, k.t.Store, kind, func(r store.StateRow) error {
+// readAll takes the rows of a kind as if they had just been told, and reports whether it could.
+func (k *keeper) readAll(ctx context.Context, kind string) bool {
+	err := format.Walk(ctx, k.t.Store, kind, func(r store.StateRow) error {
 		k.told(r)
 		return nil
 	})
-	if err != nil && k.ctx.Err() == nil {
+	if err != nil && ctx.Err() == nil {
 		k.t.Logger.Warn("watcher: what it watches cannot be read; it goes on with what it knows", "error", err)
 	}
+	return err == nil
 }
 
 // told takes one row that was written.
@@ -503,7 +503,7 @@ func (t *Sessions) StopWatchers() {
 	defer cancel()
 	if t.watchesAll() {
 		if ch, err := t.Store.Changes(ctx, k.at, 0); err == nil {
-			k.take(ch)
+			k.take(ctx, ch)
 		}
 		for _, of := range k.left() {
 			if _, _, err := k.lookOnce(ctx, of, nil); err != nil {
