@@ -107,8 +107,12 @@ func (c *Conversation) once(ctx context.Context, fn func() error) error {
 	return err
 }
 
-// Loaded reports whether memory equals what is stored, as far as this process knows.
-func (c *Conversation) Loaded() bool { return c.loaded }
+// Loaded reports whether memory equals what is stored, as far as this process knows. It waits for the lock.
+func (c *Conversation) Loaded() bool {
+	c.lock <- struct{}{}
+	defer func() { <-c.lock }()
+	return c.loaded
+}
 
 // Discard marks memory as wrong: the next use reads everything again. The caller holds the lock.
 func (c *Conversation) Discard() { c.loaded = false }
