@@ -3,11 +3,11 @@ package directive_test
 import (
 	"strings"
 	"testing"
-
-	"github.com/stretchr/testify/require"
+	"time"
 
 	"github.com/ctxpage/ctxpage/directive"
 	"github.com/ctxpage/ctxpage/internal/directivetext"
+	"github.com/stretchr/testify/require"
 )
 
 func TestGrammar(t *testing.T) {
@@ -299,5 +299,42 @@ func TestNewState(t *testing.T) {
 	} {
 		_, err := make()
 		require.Equal(t, "invalid_state", directive.ErrorCode(err), name)
+	}
+}
+
+// An input that is a directive but for its case passes as before, and the decision says how it is written.
+func TestHint(t *testing.T) {
+	for in, want := range map[string]string{
+		"Use zerolog": "use zerolog", "PROHIBIT  peanuts": "prohibit peanuts", "Remove policy docker": "remove policy docker", " use docker": "use docker",
+		"Use podman Instead Of docker": "use podman instead of docker", "Clear State": "clear state", "Set premise to brief": "set premise to brief",
+		"Useful things": "", "hello": "", "Used docker": "", "Use docker\nand more": "", "": "",
+	} {
+		s, d := directive.Step(directive.Session{}, in)
+		require.Equal(t, directive.Passthrough, d.Kind, in)
+		require.Equal(t, want, d.Hint, in)
+		require.Equal(t, 0, s.State.Len(), in)
+		require.Equal(t, string(directive.Decision{}.AppendJSON(nil)), string(d.AppendJSON(nil)), "the JSON form is what it was")
+		if want != "" {
+			_, d = directive.Step(directive.Session{}, want)
+			require.NotEqual(t, directive.Passthrough, d.Kind, want)
+			require.Empty(t, d.Hint)
+		}
+	}
+}
+
+// TestLongInputs: whoever types a megabyte keeps nobody waiting for long, or the machine is slow: then a sixteenth of it takes about
+// a sixteenth. What looks at the whole text for each rune takes minutes for one of these, and its time grows with the square.
+func TestLongInputs(t *testing.T) {
+	takes := func(in string) time.Duration {
+		start := time.Now()
+		directive.Step(directive.Session{}, in)
+		directivetext.IsAnswer(in)
+		return time.Since(start)
+	}
+	for _, s := range []string{"\uFFFD", "\xff", "\u0327\u0301", "e\u0301", ".\u03a3'", "\u0130", "J\u030c", "the ", "dont ", "`"} {
+		in := "use a" + strings.Repeat(s, 1<<20/len(s))
+		if took := takes(in); took > 20*time.Second && took > 64*takes("use a"+strings.Repeat(s, 1<<16/len(s))) {
+			t.Errorf("%+q: %v", s, took)
+		}
 	}
 }

@@ -9,9 +9,8 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/stretchr/testify/require"
 )
 
 // reference counts as the estimators are defined: it remembers nothing, and each string is hashed anew.
@@ -176,4 +175,44 @@ func TestCountsAreThoseOfTheReference(t *testing.T) {
 	require.Equal(t, 2, m.get(nextKey(uint64('a'|1<<7), 'b')))
 	require.Zero(t, m.get(nextKey(uint64('a'|1<<7), 'c')))
 	require.Zero(t, m.get(nextKey(nextKey(uint64('a'|1<<7), 'b'), 'b')))
+}
+
+// NewFilter returns the filter of the given tokens, for the test that makes the filters from the vocabularies.
+func NewFilter(tokens []string) string {
+	bits := make([]byte, (len(tokens)*bitsPerToken/8/block+1)*block)
+	for _, t := range tokens {
+		x, at := hash(t).place(len(bits))
+		for range probesOf(t) {
+			bits[at+int(x>>58)] |= 1 << (x >> 55 & 7)
+			x *= spread
+		}
+	}
+	return string(bits)
+}
+
+// plain agrees with the split of both encodings wherever it answers.
+func TestPlainIsThePiece(t *testing.T) {
+	r := rand.New(rand.NewSource(3))
+	runes := []rune("abAB zZ'_-. 0129\n\r\t,(é٣漢\u0301\u00a0's")
+	answered, keys := 0, map[uint64]string{}
+	for range 200_000 {
+		text := make([]rune, 1+r.Intn(8))
+		for i := range text {
+			text[i] = runes[r.Intn(len(runes))]
+		}
+		end, key := plain(string(text))
+		if end == 0 {
+			continue
+		}
+		answered++
+		require.Equal(t, nextO200k(string(text)), end, "%q", string(text))
+		require.Equal(t, nextCL100k(string(text)), end, "%q", string(text))
+		if piece := string(text)[:end]; key != 0 {
+			if keys[key] == "" {
+				keys[key] = piece
+			}
+			require.Equal(t, keys[key], piece, "two pieces of one key")
+		}
+	}
+	require.Greater(t, answered, 50_000)
 }

@@ -1,7 +1,9 @@
 package token_test
 
 import (
+	"encoding/base64"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"math"
 	"math/rand"
@@ -13,13 +15,13 @@ import (
 	"testing"
 	"unicode"
 
-	"github.com/stretchr/testify/require"
-	"golang.org/x/text/unicode/norm"
-	"pgregory.net/rapid"
-
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/token"
 	"github.com/ctxpage/ctxpage/token/bpe"
+	"github.com/pkoukk/tiktoken-go-loader/assets"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/text/unicode/norm"
+	"pgregory.net/rapid"
 )
 
 // corpora are texts of each class. Two are made here, since random text does not read well in a file.
@@ -339,4 +341,29 @@ func TestProfileCounter(t *testing.T) {
 	require.Equal(t, "o200k_base*135%", claude.Counter(bpe.Find).Name())
 	require.Equal(t, "est/2*135%", claude.Counter(nil).Name())
 	require.Equal(t, "est/2-cl100k", gpt.Counter(nil).Name())
+}
+
+var update = flag.Bool("update", false, "write the filters anew from the vocabularies")
+
+// The filters are made from the published vocabularies.
+func TestFiltersAreOfTheVocabularies(t *testing.T) {
+	for _, name := range []string{token.O200k, token.CL100k} {
+		vocabulary, err := assets.Assets.ReadFile(name + ".tiktoken")
+		require.NoError(t, err)
+		var tokens []string
+		for line := range strings.Lines(string(vocabulary)) {
+			code, _, _ := strings.Cut(line, " ")
+			b, err := base64.StdEncoding.DecodeString(code)
+			require.NoError(t, err)
+			tokens = append(tokens, string(b))
+		}
+		slices.Sort(tokens)
+		want := token.NewFilter(tokens)
+		if *update {
+			require.NoError(t, os.WriteFile(name+".filter", []byte(want), 0o644))
+		}
+		got, err := os.ReadFile(name + ".filter")
+		require.NoError(t, err)
+		require.True(t, want == string(got), "%s: write it with go test -run TestFilters ./token -update", name)
+	}
 }

@@ -3,10 +3,14 @@ package codec
 import (
 	"bytes"
 	"encoding/binary"
+	"math"
+	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/stretchr/testify/require"
+	"github.com/vmihailenco/msgpack/v5"
 	"pgregory.net/rapid"
 )
 
@@ -89,5 +93,87 @@ func FuzzFromDense(f *testing.F) {
 		again, err := FromDense(form(&d, body, 0))
 		require.NoError(t, err)
 		require.True(t, bytes.Equal(body, again))
+	})
+}
+
+// TestReadRefusesRuns: runs are of the numbers of their block and have some.
+func TestReadRefusesRuns(t *testing.T) {
+	for _, b := range [][]byte{{0xc0}, {0xc0, 4}, {0xc0, 0, 2}, {0xc0, 5, 2}, {0xc0, 3, 2, 2, 2}} {
+		_, ok := readBlock(b, make([]uint64, 4))
+		require.False(t, ok, "%x", b)
+	}
+	v := make([]uint64, 4)
+	_, ok := readBlock([]byte{0xc0, 3, 2, 1, 1}, v)
+	require.True(t, ok, "the control")
+	require.Equal(t, []uint64{1, 1, 1, 0}, v)
+}
+
+// TestReadRefusesWidths: no block has another width.
+func TestReadRefusesWidths(t *testing.T) {
+	for w := range 128 {
+		b := make([]byte, 9+8*64)
+		b[0] = byte(w)
+		_, ok := readBlock(b, make([]uint64, 4))
+		require.Equal(t, w == 0 || w == 1 || w == 2 || w == 4 || w == 8, ok, w)
+	}
+}
+
+// TestOrdered: numbers come back with what follows them, their bytes sort as they do, none begins another one, and a number that is cut short is none.
+func TestOrdered(t *testing.T) {
+	t.Parallel()
+	all := []uint64{0, 1, 127, 128, 1<<14 - 1, 1 << 14, 1<<56 - 1, 1 << 56, 1<<63 - 1, 1 << 63, math.MaxUint64}
+	for range 2000 {
+		all = append(all, rand.Uint64()>>rand.IntN(64))
+	}
+	slices.Sort(all)
+	all = slices.Compact(all)
+	var last []byte
+	for _, v := range all {
+		b := AppendOrdered(nil, v)
+		require.Negative(t, bytes.Compare(last, b), "%d", v)
+		require.False(t, last != nil && bytes.HasPrefix(b, last), "%d", v)
+		got, rest := Ordered(append(slices.Clone(b), "rest"...))
+		require.Equal(t, v, got)
+		require.Equal(t, "rest", string(rest))
+		_, rest = Ordered(b[:len(b)-1])
+		require.Nil(t, rest, "%d", v)
+		last = b
+	}
+	require.Len(t, AppendOrdered(nil, 1<<21-1), 3)
+	require.Len(t, last, 9)
+}
+
+func TestScan(t *testing.T) {
+	nested := func(n int) []byte { return append(bytes.Repeat([]byte{0x91}, n), 0xc0) }
+	ok := map[string][]byte{
+		"nil": {0xc0}, "fixmap": {0x81, 0xa1, 'a', 1}, "float": {0xcb, 0, 0, 0, 0, 0, 0, 0, 0}, "ext8": {0xc7, 1, 5, 9},
+		"fixext4": {0xd6, 1, 0, 0, 0, 0}, "deep": nested(maxDepth), "empty": {0x90}, "nested empties": {0x92, 0x90, 0x80}, "bin": {0xc4, 1, 7},
+	}
+	for name, b := range ok {
+		require.NoError(t, scan(b), name)
+		for k := range b {
+			require.Error(t, scan(b[:k]), "%s cut to %d bytes", name, k)
+		}
+	}
+	for name, b := range map[string][]byte{
+		"five bytes that promise 4 G items": {0xdd, 0xff, 0xff, 0xff, 0xff}, "a map likewise": {0xdf, 0xff, 0xff, 0xff, 0xff},
+		"4 GiB of bytes": {0xc6, 0xff, 0xff, 0xff, 0xff}, "too deep": nested(maxDepth + 1), "a million deep": nested(1_000_000),
+		"two values": {1, 1}, "the code that is none": {0xc1},
+		"items promised on every level": bytes.Repeat([]byte{0x9f}, 30),
+	} {
+		require.Error(t, scan(b), name)
+	}
+}
+
+func FuzzScan(f *testing.F) {
+	f.Add([]byte{0x81, 0xa1, 'a', 1})
+	f.Add([]byte{0xdd, 0, 0, 0, 2, 0xc0, 0x93, 1, 2, 3})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if scan(b) != nil {
+			return
+		}
+		d := msgpack.NewDecoder(bytes.NewReader(b))
+		require.NoError(t, d.Skip(), "what scan passes can be walked")
+		require.Error(t, d.Skip(), "and nothing is left")
 	})
 }

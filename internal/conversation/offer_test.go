@@ -1,16 +1,17 @@
 package conversation
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
-
-	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage/internal/lexical"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
+	"github.com/stretchr/testify/require"
 )
 
 // words counts four bytes as a token.
@@ -173,4 +174,155 @@ func TestDerivedFollowsRevision(t *testing.T) {
 	c.Changed()
 	require.Less(t, c.Sum.At, c.Rev)
 	require.Equal(t, followed, c.Tokens(), "counted anew")
+}
+
+// Each turn is written as its id, what it answers and what it calls: "b<x>y" answers x and calls y.
+func TestPair(t *testing.T) {
+	for name, c := range map[string]struct{ turns, of string }{
+		"talk alone":                   {"a b c", ". . ."},
+		"a pair":                       {"a>x b<x c", "0 0 ."},
+		"a result alone":               {"a b<x c", ". - ."},
+		"a call alone":                 {"a>x c", "- ."},
+		"a call that waits":            {"a b>x", ". -"},
+		"one result of two":            {"a>x,y b<x c", "- - ."},
+		"of two calls one is answered": {"a>x b<x c>y d", "0 0 - ."},
+		"a result that makes a call":   {"a>x b<x>y c<y", "- - -"},
+		"a late result":                {"a>x b c<x", "0 . 0"},
+		"one of two results, late":     {"a>x,y b c<x", "- . -"},
+		"shuffled results":             {"a>x,y b>z c<z d<y e<x", "0 1 1 0 0"},
+		"an id that is used again":     {"a>x b>x c<x", "- 1 1"},
+		"a call twice in one turn":     {"a>x,x b<x", "- -"},
+		"a result twice":               {"a>x b<x c<x", "0 0 -"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var of []string
+			for _, at := range Pair(headsOf(c.turns)) {
+				of = append(of, cmp.Or(map[int]string{NoTools: ".", Refused: "-"}[at], fmt.Sprint(at)))
+			}
+			require.Equal(t, c.of, strings.Join(of, " "))
+		})
+	}
+}
+
+// In the notation of TestPair. A turn of two pages is written twice; "-" is a page that is no turn.
+func TestBeside(t *testing.T) {
+	for name, c := range map[string]struct{ turns, order string }{
+		"talk alone":                    {"a b c", ""},
+		"a pair":                        {"a>x b<x c", ""},
+		"a result without its call":     {"a b<x c", ""},
+		"two results":                   {"a>x,y b<x c<y d", ""},
+		"a late result":                 {"a>x b c<x d", "a c b d"},
+		"the second result comes late":  {"a>x,y b<x c d<y e", "a b d c e"},
+		"a late chain":                  {"a>x b c<x>y d<y", "a c d b"},
+		"an id that is used again":      {"a>x b<x c>x d e<x", "a b c e d"},
+		"turns of two pages":            {"a>x a>x b b c<x c<x d", "a a c c b b d"},
+		"pages that are no turns":       {"- a>x b c<x", "- a c b"},
+		"both calls are answered late":  {"a>x b>y c d<y e<x", "a e b d c"},
+		"an unknown call among others":  {"a>x b<z c<x", "a c b"},
+		"the page of a turn of its own": {"a>x b<x b<x c", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pages := headsOf(c.turns)
+			var order []string
+			for _, i := range Beside(pages) {
+				order = append(order, strings.Fields(c.turns)[i][:1])
+			}
+			require.Equal(t, c.order, strings.Join(order, " "))
+		})
+	}
+}
+
+// headsOf reads turns in the notation of TestPair.
+func headsOf(line string) (turns []*store.Head) {
+	for i, s := range strings.Fields(line) {
+		if s == "-" {
+			turns = append(turns, nil)
+			continue
+		}
+		h := &store.Head{Artefact: store.Artefact{ID: s[:1], Seq: int64(i), Role: "user"}}
+		s, calls, _ := strings.Cut(s[1:], ">")
+		if h.ToolCallID = strings.TrimPrefix(s, "<"); h.ToolCallID != "" {
+			h.Role = "tool"
+		} else if calls != "" {
+			h.Role = "assistant"
+		}
+		for _, id := range strings.FieldsFunc(calls, func(r rune) bool { return r == ',' }) {
+			h.ToolCalls = append(h.ToolCalls, store.ToolCall{ID: id})
+		}
+		turns = append(turns, h)
+	}
+	return turns
+}
+
+// come is a turn on its way in, as the write that will store it.
+func come(n int, a store.Artefact) *store.Put {
+	h := said(n, a)
+	return &store.Put{Artefact: h.Artefact, Pages: []store.NewPage{{Text: longText, Tokens: int(h.Rows[0].Tokens), Hash: h.Rows[0].Hash, Digest: h.Rows[0].Digest}}}
+}
+
+// picture is all that a conversation says of its turns.
+func picture(c *Turns) (out []any) {
+	for i := range c.Blocks {
+		out = append(out, c.WindowTurn(i), c.Blocks[i].Nums, c.Blocks[i].Unit, c.Units[c.Blocks[i].Unit].Members)
+	}
+	return append(out, c.Tokens(), c.MakeWindow().Sections, len(c.Units), c.at, c.open, len(c.Rows))
+}
+
+// A turn that room is made for stands in the window without a page number, and what it changed is undone when it is taken
+// back; the commit completes it, and then all is as if it had come by itself.
+func TestStagedTurns(t *testing.T) {
+	call := store.Artefact{Role: "assistant", ToolCalls: []store.ToolCall{{ID: "c", Name: "look"}}}
+	result := store.Artefact{Role: "tool", ToolCallID: "c"}
+	made := func() *Turns {
+		c := long(t, 30, 10)
+		follow(c, said(31, call))
+		return c
+	}
+	stage := func(c *Turns) *Incoming {
+		in := c.Incoming()
+		id := must(in.Pair("c"))(t)
+		require.Equal(t, "c", id)
+		in.Bring(0, c.FreshBlock(come(32, result), nil), true)
+		require.Error(t, errOf(in.Pair("c")), "control: it is answered")
+		in.Bring(1, c.FreshBlock(come(33, call), nil), true)
+		for i := range 2 {
+			must(in.Stage(i, []string{longText}, time.Unix(0, 0)))(t)
+		}
+		return in
+	}
+	c := made()
+	before := picture(c)
+	in := stage(c)
+	require.Equal(t, 2, c.Staged)
+	require.Empty(t, c.Blocks[31].Nums, "no number is made up")
+	require.Empty(t, c.Blocks[32].Nums)
+	require.Equal(t, c.Blocks[30].Unit, c.Blocks[31].Unit, "a result is planned with its call")
+	require.Equal(t, c.MakeWindow().Tokens(), c.Tokens())
+	require.NotEqual(t, before, picture(c), "control")
+	require.True(t, in.TakeBack())
+	require.Equal(t, before, picture(c))
+
+	stage(c)
+	follow(c, said(32, result), said(33, call))
+	want := made()
+	follow(want, said(32, result), said(33, call))
+	require.Zero(t, c.Staged)
+	require.Equal(t, picture(want), picture(c), "completed")
+
+	c = made()
+	stage(c)
+	other := store.Artefact{ID: "other"}
+	follow(c, said(32, other), said(33, result))
+	want = made()
+	follow(want, said(32, other), said(33, result))
+	require.Equal(t, picture(want)[:len(picture(want))-1], picture(c)[:len(picture(c))-1], "something else came")
+}
+
+// Turns that older ones were compacted for are not taken back in memory: it is loaded anew.
+func TestTakeBackAfterCompaction(t *testing.T) {
+	c := long(t, 30, 10)
+	in := c.Incoming()
+	in.Bring(0, c.FreshBlock(come(31, store.Artefact{}), nil), true)
+	c.SetRow(in.Writes, 29, func(r *TurnRow) { r.Level, r.Because = uint8(session.Cold), "made room" })
+	require.False(t, in.TakeBack())
 }

@@ -5,9 +5,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
+	"github.com/ctxpage/ctxpage/token"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
@@ -166,4 +170,138 @@ func TestLaterFieldsSurvive(t *testing.T) {
 	}
 	require.ErrorIs(t, c.TakeTurn("t-2", raw), store.ErrNewerFormat)
 	require.ErrorIs(t, c.TakePlace("t-1", place), store.ErrNewerFormat)
+}
+
+// A turn that leaves the session before its row was stored leaves nothing to store: the next batch has no row of it.
+func TestForgottenRowIsNotStored(t *testing.T) {
+	for _, moved := range []bool{false, true} {
+		c := NewTurns("acme", "chat", token.Default())
+		require.NoError(t, c.Reset(nil))
+		c.Rows = map[string]*TurnRow{"gone": {moved: moved}}
+		c.Unsaved["gone"] = true
+		c.forget()
+		require.Empty(t, c.Begin().Rows)
+	}
+}
+
+// asHead is the head that a put becomes.
+func asHead(p *store.Put, num uint64) *store.Head {
+	h := &store.Head{Artefact: p.Artefact, Version: 1, Counter: p.Counter, Turn: p.Turn}
+	for i := range p.Pages {
+		np := &p.Pages[i]
+		h.Rows = append(h.Rows, store.PageRow{Num: num + uint64(i), Version: 1, Tokens: uint32(np.Tokens), Bytes: uint32(len(np.Text)), Hash: np.Hash, Digest: np.Digest})
+	}
+	return h
+}
+
+// A turn that its host told nothing of is measured in its head, and read from there as it was; one that it told something of
+// has a row. A program with another counter measures it anew and stores a row, which then holds.
+func TestTurnInItsHead(t *testing.T) {
+	c := long(t, 3, 10)
+	put := come(4, store.Artefact{Name: "Eve"})
+	put.Counter = c.counter.Name()
+	fresh := c.FreshBlock(put, nil)
+	require.NotEmpty(t, put.Turn)
+	h := asHead(put, 4)
+
+	m, yes := c.Outdated(h)
+	require.False(t, yes, "%v", m)
+	require.Equal(t, fresh.Row, c.Rows[h.ID])
+	require.False(t, c.Unsaved[h.ID])
+
+	bare := *h
+	bare.Turn = nil
+	delete(c.Rows, h.ID)
+	_, yes = c.Outdated(&bare)
+	require.True(t, yes, "control: a head without measures")
+	bare.Turn = slices.Clone(h.Turn)
+	bare.Turn[0] = turnVersion + 1
+	_, yes = c.Outdated(&bare)
+	require.True(t, yes, "measures of a later release are made again")
+
+	bare.Turn, bare.Counter = h.Turn, "another"
+	_, yes = c.Outdated(&bare)
+	require.True(t, yes, "another counter")
+
+	told := come(5, store.Artefact{})
+	c.FreshBlock(told, &TurnRow{Signals: turnSignals{Keep: true}})
+	require.Nil(t, told.Turn)
+}
+
+// What was decided of a turn that is measured in its head stands in the row of its place, and comes back with it. A row that a
+// program with another counter stored gives way to the head, and is stored anew with its place.
+func TestPlaceOfATurnInItsHead(t *testing.T) {
+	c := long(t, 3, 10)
+	put := come(4, store.Artefact{})
+	put.Counter = c.counter.Name()
+	measured := c.FreshBlock(put, nil).Row
+	h := asHead(put, 4)
+
+	moved := *measured
+	moved.Pinned, moved.Level, moved.Because, moved.Made, moved.Signals.LastRead = true, uint8(session.Trimmed), "room", 2, 9
+	moved.Sizes[session.Trimmed] = 7
+	place := moved.encodePlace()
+	require.NoError(t, c.TakePlace(h.ID, place))
+	_, yes := c.Outdated(h)
+	require.False(t, yes)
+	moved.moved = true
+	require.Equal(t, &moved, c.Rows[h.ID])
+	require.False(t, c.Unsaved[h.ID])
+
+	other := *measured
+	other.Counter, other.Sizes = "another", Sizes{1, 2, 3, 4, 5}
+	row := other.encode()
+	require.NoError(t, c.TakeTurn(h.ID, row))
+	require.NoError(t, c.TakePlace(h.ID, place))
+	_, yes = c.Outdated(h)
+	require.False(t, yes)
+	require.Equal(t, measured.Sizes, c.Rows[h.ID].Sizes, "not those of the other counter")
+	require.True(t, c.Rows[h.ID].Pinned)
+	require.True(t, c.Unsaved[h.ID])
+
+	gone := h.ID // the head leaves: what is stored beside it stays, and nothing else
+	c.Rows[gone].filed = false
+	stored := c.Rows[gone].place()
+	c.forget()
+	require.Equal(t, stored, c.Rows[gone])
+	require.True(t, c.Rows[gone].bare)
+	c.Rows[gone] = measured
+	c.forget()
+	require.Nil(t, c.Rows[gone])
+}
+
+// Every field of a row is stored and comes back as it was; a cut row is an error.
+func TestRows(t *testing.T) {
+	roundTrip(t, &sessionFields)
+	roundTrip(t, &passFields)
+	roundTrip(t, &watchFields)
+}
+
+func roundTrip[T any](t *testing.T, of *codec.Record[T]) {
+	t.Helper()
+	var full T
+	dbtest.Fill(&full)
+	raw := of.Row(rowVersion, &full, 0)
+	back := must(readRow(of, raw))(t)
+	require.Equal(t, full, back)
+	require.ErrorIs(t, errOf(readRow(of, raw[:len(raw)-1])), codec.ErrMalformed)
+	require.ErrorIs(t, errOf(readRow(of, append([]byte{rowVersion + 1}, raw[1:]...))), codec.ErrNewer)
+}
+
+// A stored watch keeps the newest events.
+func TestWatchRow(t *testing.T) {
+	row := WatchRow{Holder: "h", Name: "agent (pid 7)"}
+	for n := range uint64(3 * KeptEvents) {
+		row.Add([]session.Event{{Seq: n, At: time.UnixMilli(1_800_000_000_123).UTC(), Kind: session.EventWarn, Actual: 7, Reason: "r"}})
+	}
+	require.Len(t, row.Events, KeptEvents)
+	raw := row.Encode()
+	require.Less(t, len(raw), 1500)
+	got := must(DecodeWatch(raw))(t)
+	require.Equal(t, row, got)
+	got = must(DecodeWatch(nil))(t)
+	require.Zero(t, got)
+	of, ok := SessionOf(WatchRowKey, RowKey(WatchRowKey, "acme/a", "chat"))
+	require.True(t, ok)
+	require.Equal(t, [2]string{"acme/a", "chat"}, of)
 }

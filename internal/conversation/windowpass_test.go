@@ -3,9 +3,12 @@ package conversation
 import (
 	"fmt"
 	"math"
+	"math/big"
 	"slices"
 	"testing"
+	"time"
 
+	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/prose"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/stretchr/testify/require"
@@ -207,5 +210,131 @@ func TestPassProperties(t *testing.T) {
 				require.NotEqual(t, session.Evict, v.Action)
 			}
 		}
+	})
+}
+
+// Each detector, with a twin that differs in the one thing that counts.
+func TestLowValueDetectors(t *testing.T) {
+	tool := func(g session.Signals, traits prose.Traits, tokens int) Section {
+		return Section{Role: Tool, Kind: "tool", Sizes: EstimateSizes(tokens), Signals: g, Traits: traits, Turn: 50}
+	}
+	for _, c := range []struct {
+		want         LowValue
+		goal         session.Level
+		sec, newer   Section
+		twin, newer2 Section
+	}{
+		{want: Expired, goal: session.Cold, sec: tool(session.Signals{ExpiresAt: noon}, 0, 50), twin: tool(session.Signals{ExpiresAt: noon.Add(1)}, 0, 50)},
+		{want: Duplicate, goal: session.Stub, sec: tool(session.Signals{Digest: 7}, 0, 50), newer: tool(session.Signals{Digest: 7}, 0, 50), twin: tool(session.Signals{Digest: 7}, 0, 50), newer2: tool(session.Signals{Digest: 8}, 0, 50)},
+		{want: Superseded, goal: session.Stub, sec: tool(session.Signals{Source: "a", Version: 1}, 0, 50), newer: tool(session.Signals{Source: "a", Version: 2}, 0, 50), twin: tool(session.Signals{Source: "a", Version: 2}, 0, 50), newer2: tool(session.Signals{Source: "a", Version: 2}, 0, 50)},
+		{want: StaleRead, goal: session.Stub, sec: tool(session.Signals{Source: "a", Stale: true}, 0, 50), twin: tool(session.Signals{Source: "a"}, 0, 50)},
+		{want: Resolved, goal: session.Stub, sec: tool(session.Signals{Call: "make", Failed: true}, prose.TraitError, 50), newer: tool(session.Signals{Call: "make"}, 0, 50), twin: tool(session.Signals{Call: "make", Failed: true}, prose.TraitError, 50), newer2: tool(session.Signals{Call: "make", Failed: true}, 0, 50)},
+		{want: OldDiff, goal: session.Stub, sec: tool(session.Signals{Source: "a"}, prose.TraitDiff, 50), newer: tool(session.Signals{Source: "a"}, prose.TraitDiff, 50), twin: tool(session.Signals{Source: "a"}, prose.TraitDiff, 50), newer2: tool(session.Signals{Source: "b"}, prose.TraitDiff, 50)},
+		{want: Encoded, goal: session.Stub, sec: tool(session.Signals{}, prose.TraitBinary, 50), twin: tool(session.Signals{}, prose.TraitBinary|prose.TraitError, 50)},
+		{want: RawLog, goal: session.Stub, sec: tool(session.Signals{Finding: true}, prose.TraitLog, 50), twin: tool(session.Signals{}, prose.TraitLog, 50)},
+		{want: Refetch, goal: session.Stub, sec: tool(session.Signals{Refetchable: true}, 0, 257), twin: tool(session.Signals{Refetchable: true}, 0, 256)},
+		{want: ClosedTask, goal: session.Summary, sec: tool(session.Signals{Closed: true}, 0, 50), twin: tool(session.Signals{}, 0, 50)},
+		{want: Chatter, goal: session.Cold, sec: Section{Role: Assistant, Sizes: Sizes{7}, Traits: prose.TraitAck}, twin: Section{Role: Assistant, Sizes: Sizes{8}, Traits: prose.TraitAck}},
+		{want: Unread, goal: session.Raw, sec: Section{Role: Tool, Sizes: Sizes{50}, Signals: session.Signals{LastRead: 30}}, twin: Section{Role: Tool, Sizes: Sizes{50}, Signals: session.Signals{LastRead: 31}}},
+	} {
+		t.Run(c.want.String(), func(t *testing.T) {
+			find := func(secs ...Section) LowValue {
+				s := State{Config: session.Config{Total: 10_000, KeepLast: -1}, Turn: 50, Sections: secs}
+				return s.lowValues(noon, s.Protections())[0]
+			}
+			require.Equal(t, c.want, find(c.sec, c.newer))
+			require.Equal(t, c.goal, c.want.goal())
+			require.Equal(t, Worth, find(c.twin, c.newer2), "the twin")
+			for _, guard := range []func(*Section){
+				func(s *Section) { s.Role = User }, func(s *Section) { s.Pinned = true }, func(s *Section) { s.Priority = Critical }, func(s *Section) { s.Signals.Keep = true },
+			} {
+				sec := c.sec
+				guard(&sec)
+				require.Equal(t, Worth, find(sec, c.newer), "never what is protected")
+			}
+		})
+	}
+}
+
+func TestLowValuesLookAtTheClockGiven(t *testing.T) {
+	s := State{Config: session.Config{Total: 1000, KeepLast: -1}, Sections: []Section{{ID: "a", Signals: session.Signals{ExpiresAt: noon}}}}
+	require.Equal(t, Worth, s.lowValues(noon.Add(-time.Nanosecond), s.Protections())[0])
+	require.Equal(t, Expired, s.lowValues(noon, s.Protections())[0])
+}
+
+// exactLn is ln x with 300 bits: ln x = 2 atanh((x-1)/(x+1)) after halving.
+func exactLn(x float64) float64 {
+	const prec = 300
+	f := func(v float64) *big.Float { return new(big.Float).SetPrec(prec).SetFloat64(v) }
+	atanh2 := func(y *big.Float) *big.Float { // 2 atanh((y-1)/(y+1))
+		s := new(big.Float).SetPrec(prec).Quo(f(0).Sub(y, f(1)), f(0).Add(y, f(1)))
+		z, sum, term := f(0).Mul(s, s), f(0), f(0).Set(s)
+		for k := 1.0; k < 280; k += 2 {
+			sum.Add(sum, f(0).Quo(term, f(k)))
+			term.Mul(term, z)
+		}
+		return sum.Mul(sum, f(2))
+	}
+	m, e := math.Frexp(x)
+	r := f(0).Mul(atanh2(f(2)), f(float64(e)))
+	out, _ := r.Add(r, atanh2(f(m))).Float64()
+	return out
+}
+
+func TestLnIsCorrectlyRounded(t *testing.T) {
+	require.Equal(t, 0.0, Ln(1))
+	rapid.Check(t, func(t *rapid.T) {
+		x := rapid.OneOf(
+			rapid.Map(rapid.IntRange(1, 2_000_001), func(i int) float64 { return float64(i) }),
+			rapid.Float64Range(0.5, 2), rapid.Float64Range(1e-300, math.MaxFloat64),
+		).Draw(t, "x")
+		require.Equal(t, exactLn(x), Ln(x))
+	})
+	differs := 0
+	for i := 2.0; i < 3000; i++ {
+		if math.Log(i) != Ln(i) {
+			differs++
+		}
+	}
+	t.Logf("math.Log differs for %d of 3,000 on this platform", differs)
+}
+
+func TestScoreIsNotFused(t *testing.T) {
+	// With a fused multiply-add the last bit of the sum would be another.
+	a, s, b, r := 0.7, 1.0/3, 0.3, 0.41906169866 // an arbitrary pair for which it matters
+	for i := 0; i < 1000; i++ {
+		r = math.Nextafter(r, 1)
+		p, q := a*s, b*r
+		require.Equal(t, p+q, Score(a, b, s, r))
+	}
+}
+
+func TestClassifyComparesUnrounded(t *testing.T) {
+	require.Equal(t, session.Retain, Classify(0.55, 0.55, 0.2))
+	require.Equal(t, session.Page, Classify(math.Nextafter(0.55, 0), 0.55, 0.2))
+	require.Equal(t, session.Page, Classify(0.2, 0.55, 0.2))
+	require.Equal(t, session.Evict, Classify(math.Nextafter(0.2, 0), 0.55, 0.2))
+	require.Equal(t, session.Retain, Classify(0.4, 0.3, 0.5), "inverted cuts retain")
+	require.Equal(t, session.Page, Classify(math.NaN(), 0.55, 0.2))
+}
+
+// FuzzWords: whatever stands in a row, reading it ends, with an error or with the ascending set that is written so.
+func FuzzWords(f *testing.F) {
+	field, words := wordsField(20), codec.Encoder{}
+	field.Write(&words, &TurnRow{Hashes: []uint64{0, 1, 5, 1<<24 - 1}})
+	for _, b := range [][]byte{words.B, words.B[:len(words.B)-1], append(slices.Clone(words.B), words.B...), nil} {
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var row TurnRow
+		d := codec.Decoder{B: slices.Clone(b)}
+		if field.Read(&d, &row); d.Err != nil {
+			return
+		}
+		require.True(t, slices.IsSorted(row.Hashes))
+		require.Len(t, slices.Compact(slices.Clone(row.Hashes)), len(row.Hashes))
+		var e codec.Encoder
+		field.Write(&e, &row)
+		require.Equal(t, string(b), string(e.B))
 	})
 }

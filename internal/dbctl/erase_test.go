@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/system"
 	"github.com/stretchr/testify/require"
 )
 
@@ -86,4 +88,122 @@ func TestErase(t *testing.T) {
 	for _, bad := range [][]string{erase(), erase("acme:a@1"), erase("--session", "talk"), erase("--subject", "ann", "acme:a"), {"erase", file, "acme:a", "--by", "x"}} {
 		require.Equal(t, exitUsage, dbctl("", bad...).code, bad)
 	}
+}
+
+// named counts the files of a directory that have a word.
+func named(t *testing.T, dir, word string) (n int) {
+	t.Helper()
+	files := must(dbtest.Files(dir))(t)
+	for _, b := range files {
+		if strings.Contains(string(b), word) {
+			n++
+		}
+	}
+	return n
+}
+
+// TestEraseNames: --names beside an agent that owns the files takes the name out of them; a restore takes it out of the
+// backup, when it is given the receipt.
+func TestEraseNames(t *testing.T) {
+	dir, kept := t.TempDir(), t.TempDir()
+	file, receipt, backup := filepath.Join(dir, "agent.ctx"), filepath.Join(kept, "receipt.json"), filepath.Join(kept, "old.ctx")
+	liveWriter(t, file)
+	ok(t, "", "put", file, "acme/live", "zqname", "the zebra is striped", "--subject", "ann")
+	trace := asJSON(t, "", "assemble", file, "acme/live", "which zebra is striped?")["trace"].(string)
+	head := strings.TrimSpace(ok(t, "", "manifest", "head", file))
+	ok(t, "", "backup", file, backup)
+	by := []string{"--by", "desk", "--reason", "request 4711", "--names"}
+
+	dry := asJSON(t, "", append([]string{"erase", file, "--subject", "ann", "--dry-run"}, by...)...)
+	require.NotZero(t, dry["bodies"])
+	require.NotZero(t, named(t, dir, "zqname"), "a dry run changes nothing")
+	done := ok(t, "", append([]string{"erase", file, "--subject", "ann", "--receipt", receipt}, by...)...)
+	require.Contains(t, done, "of the audit that name it")
+	require.Zero(t, named(t, dir, "zqname"))
+	require.NotEqual(t, exitOK, dbctl("", "get", file, "acme/live", "zqname").code)
+	require.Contains(t, dbctl("", "replay", file, trace).err, "gone")
+	require.Contains(t, ok(t, "", "erase", "verify", receipt), "erased by desk, request 4711")
+	ok(t, "", "manifest", "verify", file, "--head", head)
+
+	for _, r := range []struct {
+		to   string
+		more []string
+		has  bool
+	}{{"without.ctx", nil, true}, {"with.ctx", []string{"--erased", receipt}, false}} {
+		to := filepath.Join(t.TempDir(), r.to)
+		ok(t, "", append([]string{"restore", backup, to}, r.more...)...)
+		require.Equal(t, r.has, named(t, filepath.Dir(to), "zqname") > 0, r.to)
+		require.Equal(t, r.has, dbctl("", "get", to, "acme/live", "zqname").code == exitOK)
+		ok(t, "", "manifest", "verify", to, "--head", head)
+		require.Contains(t, ok(t, "", "check", to), "no damage found")
+	}
+}
+
+// A database made with a key opens with that key, by flag and by environment, until it is rotated; other keys, none, and a file
+// that others may read are refused.
+func TestKeyVerbs(t *testing.T) {
+	dir := t.TempDir()
+	file, key, next := filepath.Join(dir, "agent.ctx"), filepath.Join(dir, "a.key"), filepath.Join(dir, "b.key")
+	for _, name := range []string{key, next} {
+		require.NoError(t, os.WriteFile(name, []byte(ok(t, "", "key", "new")), 0o600))
+	}
+	says := func(code int, what string, args ...string) {
+		t.Helper()
+		got := dbctl("", args...)
+		require.Equal(t, code, got.code, "%s %s", got.out, got.err)
+		require.Contains(t, got.out+got.err, what)
+	}
+	says(exitOK, "made", "init", file, "--key-file", key)
+	ok(t, "a kettle", "put", file, "acme", "a", "-", "--key-file", key)
+	says(exitOK, "a kettle", "get", file, "acme", "a", "--key-file", key)
+	says(exitFailed, "is encrypted; give its key", "get", file, "acme", "a")
+	says(exitFailed, "another key", "get", file, "acme", "a", "--key-file", next)
+	says(exitOK, "get", "manifest", "ls", file, "--key-file", key)
+	says(exitFailed, "key", "manifest", "ls", file)
+	says(exitOK, "is encrypted with the key in", "key", "rotate", file, "--key-file", key, "--to", next)
+	says(exitFailed, "another key", "get", file, "acme", "a", "--key-file", key)
+	t.Setenv("CTXPAGE_KEY_FILE", next)
+	says(exitOK, "a kettle", "get", file, "acme", "a")
+	backup, restored := filepath.Join(dir, "b.ctx"), filepath.Join(dir, "r.ctx")
+	says(exitOK, "", "backup", file, backup)
+	says(exitFailed, "no keyring", "restore", backup, restored)
+	third := filepath.Join(dir, "t.ctx")
+	says(exitOK, "is sound", "restore", backup, third, "--keyring", file+".keys", "--dry-run")
+	says(exitOK, "restored", "restore", backup, third, "--keyring", file+".keys")
+	says(exitOK, "a kettle", "get", third, "acme", "a")
+	says(exitUsage, "expected none", "restore", backup, third, "--keyring", file+".keys", "--force") // it could have keys that third has destroyed
+	says(exitOK, "restored", "restore", backup, third, "--force")
+	b := must(os.ReadFile(file + ".keys"))(t)
+	require.NoError(t, os.WriteFile(restored+".keys", b, 0o600))
+	says(exitOK, "restored", "restore", backup, restored)
+	says(exitOK, "a kettle", "get", restored, "acme", "a")
+	if system.Modes {
+		require.NoError(t, os.Chmod(next, 0o644))
+		says(exitFailed, "others may read", "get", file, "acme", "a")
+	}
+	require.NoError(t, os.WriteFile(next, []byte(strings.Repeat("zz", 32)), 0o600))
+	require.NoError(t, os.Chmod(next, 0o600))
+	says(exitFailed, "in hex or base64", "get", file, "acme", "a")
+}
+
+// A plain database is encrypted in place and made plain again.
+func TestKeyAdd(t *testing.T) {
+	file, dir := newDB(t), t.TempDir()
+	key := filepath.Join(dir, "a.key")
+	require.NoError(t, os.WriteFile(key, []byte(ok(t, "", "key", "new")), 0o600))
+	ok(t, "", "backup", file, filepath.Join(dir, "b.ctx"))
+	before := ok(t, "", "ls", file, "acme/support")
+	require.Equal(t, exitUsage, dbctl("", "key", "add", file).code)
+	require.Contains(t, ok(t, "", "key", "add", file, "--key-file", key, "--dry-run"), "would be written anew, encrypted")
+	require.Equal(t, before, ok(t, "", "ls", file, "acme/support"), "a dry run changes nothing")
+	got := ok(t, "", "key", "add", file, "--key-file", key, "--by", "ann")
+	require.Contains(t, got, "is encrypted now")
+	require.Contains(t, got, "backups from before are not encrypted: b.ctx")
+	require.Contains(t, dbctl("", "ls", file, "acme/support").err, "is encrypted; give its key")
+	require.Equal(t, before, ok(t, "", "ls", file, "acme/support", "--key-file", key))
+	require.Contains(t, ok(t, "", "check", file, "--key-file", key), "no damage")
+	require.Contains(t, ok(t, "", "manifest", "ls", file, "--key-file", key, "--json"), "written anew, encrypted")
+	require.Contains(t, dbctl("", "key", "add", file, "--key-file", key).err, "is encrypted")
+	require.Contains(t, ok(t, "", "key", "remove", file, "--key-file", key), "is in plain text now")
+	require.Equal(t, before, ok(t, "", "ls", file, "acme/support"))
 }

@@ -3,10 +3,16 @@ package engine
 import (
 	"context"
 	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/internal/vector"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
@@ -158,4 +164,155 @@ func TestVectorsOfDroppedPages(t *testing.T) {
 		require.Equal(t, num == 3, set.Has(num), num)
 		require.Equal(t, num == 3, known.has.has(num), num)
 	}
+}
+
+// oneView fails a test in which a snapshot is opened inside another one.
+type oneView struct {
+	Rows
+	t     *testing.T
+	open  atomic.Int32
+	views int
+}
+
+func (o *oneView) View(fn func(Reader) error) error {
+	o.views++
+	require.EqualValues(o.t, 1, o.open.Add(1), "a snapshot inside a snapshot: a checkpoint between them would hang both")
+	defer o.open.Add(-1)
+	return o.Rows.View(fn)
+}
+
+// A question of the past that asks when pages were written reads heads from the rows while it searches. It must read them
+// from the snapshot it has.
+func TestPastFilterOpensOneSnapshot(t *testing.T) {
+	now := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
+	m := newMemory(t, func() time.Time { return now })
+	first := m.put("acme", store.Artefact{ID: "a", Text: "a kettle of one"})
+	m.put("acme", store.Artefact{ID: "a", Text: "a kettle of two"})
+	require.NoError(t, m.checkpoint())
+	views := &oneView{Rows: m.rows, t: t}
+	m.rows = views
+	ask := func(since time.Time) []store.Candidate {
+		got, err := m.Candidates(t.Context(), store.CandidateQuery{
+			Scopes: store.Scopes{"acme"}, Terms: m.opts.Analyzer.Terms("kettle"), K: 5, Now: now, AsOf: first.LSN, Filter: &store.Filter{WrittenSince: since},
+		})
+		require.NoError(t, err)
+		return got.Hits
+	}
+	hits := ask(now.Add(-time.Hour))
+	require.Len(t, hits, 1)
+	require.EqualValues(t, 1, hits[0].Key.Version)
+	require.Empty(t, ask(now.Add(time.Hour)))
+	require.Positive(t, views.views)
+}
+
+// TestRecentTail: whatever expired, was said in other sessions, or has come back with a clock that went backwards: the
+// recent tail of a question is the newest pages that no rule excludes, found by looking at all of them.
+func TestRecentTail(t *testing.T) {
+	ctx := context.Background()
+	rng := rand.New(rand.NewPCG(5, 6))
+	start := time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
+	now := start
+	m := newMemory(t, func() time.Time { return now })
+	swept := 0
+	for round := range 24 {
+		now = start.Add(time.Duration(round) * 5 * time.Minute)
+		m.fill([]string{"acme", "acme/a"}[round%2], 600, func(i int) store.Artefact {
+			a := store.Artefact{
+				ID: fmt.Sprint("p-", rng.IntN(20_000)), Text: fmt.Sprint("text ", round, i), CurrentAsOf: now.Add(time.Duration(i) * time.Second),
+				Provenance: store.Provenance(1 + rng.IntN(4)), Kind: store.KindFact, Seq: int64(i),
+			}
+			if rng.IntN(3) > 0 {
+				a.ExpiresAt = now.Add(time.Duration(1+rng.IntN(120)) * time.Minute)
+			}
+			if rng.IntN(2) == 0 {
+				a.Group = fmt.Sprint("s-", rng.IntN(3))
+			}
+			if rng.IntN(3) == 0 {
+				a.Kind, a.Role = store.KindMessage, "assistant"
+			}
+			return a
+		})
+		for range 4 {
+			q := store.CandidateQuery{
+				Scopes: store.Scopes{"acme/a", "acme"}, Now: start.Add(time.Duration(rng.IntN(3*3600)) * time.Second), Recent: 1 + rng.IntN(30),
+				Floor: store.Provenance(1 + rng.IntN(3)), Session: []string{"", "s-0", "s-1", "none"}[rng.IntN(4)],
+			}
+			got := must(m.Candidates(ctx, q))(t)
+			var tail []uint64
+			for _, c := range got.Hits {
+				if c.Recent {
+					tail = append(tail, c.Key.Num)
+				}
+			}
+			want, expired := recentByHand(m.cat, q)
+			require.Equal(t, want, tail, "%+v", q)
+			for _, e := range got.Excluded {
+				if e.Reason == triage.Expired {
+					require.Equal(t, expired, e.Count)
+				}
+			}
+		}
+		for i := range m.cat.scopes {
+			for j := range m.cat.scopes[i].classes {
+				if m.cat.scopes[i].class(j).swept != 0 {
+					swept++
+				}
+			}
+		}
+	}
+	require.Greater(t, swept, 20, "nothing was swept: the test shows nothing")
+}
+
+func recentByHand(c *catalogue, q store.CandidateQuery) (nums []uint64, expired int) {
+	chain := c.chain(q.Scopes)
+	var all []entry
+	session := c.named[artKey{scope: c.byName[q.Scopes[0]], id: q.Session}]
+	for num, p := range c.pages.all() {
+		if c.end(p) != 0 || p.retired || !slices.Contains(chain, p.scope) {
+			continue
+		}
+		switch c.excluded(p, &q, session) {
+		case "":
+			all = append(all, entry{key: p.asOf, num: num})
+		case triage.Expired:
+			expired++
+		}
+	}
+	slices.SortFunc(all, func(a, b entry) int { return compareEntries(b, a) })
+	for _, e := range all[:min(q.Recent, len(all))] {
+		nums = append(nums, e.num)
+	}
+	slices.Sort(nums)
+	return nums, expired
+}
+
+// TestVectorRowIsFinite: a row with a number that is none, or is infinite, is malformed wherever it stands.
+func TestVectorRowIsFinite(t *testing.T) {
+	for _, f := range []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1)), math.Float32frombits(1<<31 | 0x7f800001)} {
+		for i := range 9 {
+			v := make([]float32, 9)
+			_, _, err := decodeVector(encodeVector("m", v))
+			require.NoError(t, err, "control")
+			v[i], v[8-i] = -math.MaxFloat32, f
+			_, _, err = decodeVector(encodeVector("m", v))
+			require.ErrorIs(t, err, codec.ErrMalformed)
+		}
+	}
+}
+
+func FuzzVectorRow(f *testing.F) {
+	f.Add(encodeVector("m", []float32{1, 2}))
+	f.Add([]byte{1, 255, 255, 255})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		model, v, err := decodeVector(b)
+		if err != nil {
+			require.ErrorIs(t, err, codec.ErrMalformed)
+			return
+		}
+		require.Equal(t, v, func() []float32 {
+			_, again, err := decodeVector(encodeVector(model, v))
+			require.NoError(t, err)
+			return again
+		}())
+	})
 }

@@ -2,13 +2,14 @@ package filestore_test
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
 	. "github.com/ctxpage/ctxpage"
-
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/internal/loop"
@@ -16,7 +17,6 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
-
 	"go.etcd.io/bbolt"
 )
 
@@ -261,4 +261,279 @@ func TestCheckAfterWhatSupersededIsForgotten(t *testing.T) {
 			require.NoError(t, db.Close())
 		})
 	}
+}
+
+// forgetsAll is a gc that keeps nothing of what was deleted.
+var forgetsAll = GCOptions{KeepFor: -1, KeepNames: -1, KeepRecords: -1}
+
+func passing(n int) string { return fmt.Sprintf("request/%05d", n) }
+
+// visit puts something into a scope, in a group, too, and deletes it.
+func visit(ctx context.Context, db *DB, scope string) error {
+	s := db.Scope(scope)
+	for _, a := range []Artefact{{ID: "note", Text: "violin of " + scope}, {ID: "part", Group: "file", Text: "harbour of " + scope}} {
+		if _, err := s.Put(ctx, a); err != nil {
+			return err
+		}
+		if err := s.Delete(ctx, a.ID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func scopesOf(t *testing.T, db *DB) (names []string) {
+	for s, err := range db.Scopes(context.Background(), "") {
+		require.NoError(t, err)
+		names = append(names, s.Name)
+	}
+	return names
+}
+
+// Scopes that come and go leave no rows. One that comes back begins anew, and shows nothing of what it was.
+func TestGCForgetsScopes(t *testing.T) {
+	t.Parallel()
+	db, path := openForget(t, Options{})
+	require.NoError(t, errOf(db.Scope("acme").Put(ctx, Artefact{ID: "a", Text: "zebra"})))
+	begin := rowsOf(t, db)["meta"]
+	const rounds, scopes = 3, 200
+	for round := range rounds {
+		for n := range scopes {
+			require.NoError(t, visit(ctx, db, passing(round*scopes+n)))
+		}
+		if round == 1 { // some of a file, some of a log
+			require.NoError(t, db.Close())
+			db = openTest(t, path, Options{})
+		}
+		require.Greater(t, rowsOf(t, db)["meta"], begin+3*scopes, "the control: without gc they stay")
+		plan := forgetsAll
+		plan.DryRun = true
+		_, err := db.Admin().GC(ctx, GCOptions{KeepFor: -1, KeepNames: -1}) // content goes, records stay
+		require.NoError(t, err)
+		want := must(db.Admin().GC(ctx, plan))(t)
+		require.Equal(t, want.Scopes, must(db.Admin().GC(ctx, forgetsAll))(t).Scopes)
+		require.LessOrEqual(t, rowsOf(t, db)["meta"], begin, "round %d", round)
+		require.Equal(t, []string{"acme"}, scopesOf(t, db))
+		require.Equal(t, 1, must(db.Stats(ctx))(t).Scopes)
+	}
+	for range 2 {
+		require.ErrorIs(t, errOf(db.Scope(passing(7)).Get(ctx, "note")), store.ErrNotFound)
+		require.NoError(t, db.Close())
+		db = openTest(t, path, Options{})
+	}
+	s := db.Scope(passing(7))
+	require.EqualValues(t, 1, must(s.Put(ctx, Artefact{ID: "note", Group: "file", Text: "orchid"}))(t).Version)
+	for range 2 {
+		found := must(db.Scope(passing(7)).Search(ctx, "violin harbour orchid zebra", 10))(t)
+		require.Len(t, found.Hits, 1)
+		require.Equal(t, "orchid", found.Hits[0].Text)
+		require.Equal(t, []string{"acme", passing(7)}, scopesOf(t, db))
+		require.NoError(t, db.Close())
+		db = openTest(t, path, Options{})
+	}
+	high := newestScope(t, db)
+	require.Equal(t, 1+rounds*scopes+1, high, "no number is given twice")
+	require.NoError(t, db.Close())
+}
+
+// newestScope is the highest number of a scope that has a row.
+func newestScope(t *testing.T, db *DB) (n int) {
+	must(db.Admin().Checkpoint(context.Background()))(t)
+	require.NoError(t, inside(db).Bolt.View(func(tx *bbolt.Tx) error {
+		k, _ := tx.Bucket(names.Meta).Cursor().Last()
+		require.Equal(t, byte('s'), k[0])
+		n = int(binary.BigEndian.Uint32(k[1:]))
+		return nil
+	}))
+	return n
+}
+
+// What still names a scope keeps its name, each for itself; the control is a scope that nothing names.
+func TestGCKeepsScopes(t *testing.T) {
+	t.Parallel()
+	db, path := openForget(t, Options{})
+	dir := t.TempDir()
+	require.NoError(t, db.Admin().AddFileRoot(ctx, dir))
+	ways := map[string]func(s *Scope) error{
+		"directive": func(s *Scope) error { _, err := s.Directives().Step(ctx, "use zerolog"); return err },
+		"window":    func(s *Scope) error { return s.Session("chat").SetWindow(ctx, session.Config{Total: 64_000}) },
+		"notes":     func(s *Scope) error { return s.Session("chat").Record(ctx, session.Notes{Goal: "a goal"}) },
+		"directory": func(s *Scope) error { return s.AddDirectory(ctx, Directory{Dir: dir}) },
+		"live":      func(s *Scope) error { _, err := s.Put(ctx, Artefact{ID: "live", Text: "zebra"}); return err },
+		"held": func(s *Scope) error {
+			tx, err := s.Begin(ctx)
+			if err != nil {
+				return err
+			}
+			if err := tx.Put(ctx, Artefact{ID: "draft", Text: "zebra"}); err != nil {
+				return err
+			}
+			if err := tx.Commit(ctx, Verdict{Confidence: .1, By: "tests"}); !errors.Is(err, store.ErrHeld) {
+				return fmt.Errorf("expected a held batch: %w", err)
+			}
+			return nil
+		},
+		"empty": func(*Scope) error { return nil },
+	}
+	var want []string
+	for name, do := range ways {
+		require.NoError(t, visit(ctx, db, name))
+		require.NoError(t, do(db.Scope(name, WithActor("agent"))), name)
+		if name != "empty" {
+			want = append(want, name)
+		}
+	}
+	for range 2 {
+		for range 2 { // texts first, then what was left of them
+			must(db.Admin().GC(ctx, forgetsAll))(t)
+		}
+		require.ElementsMatch(t, want, scopesOf(t, db))
+		require.NoError(t, db.Close())
+		db = openTest(t, path, Options{})
+	}
+	held := must(loop.Collect(db.Review().Batches(ctx, "", false, AtMost(10, "", nil))))(t)
+	must(db.Review().Approve(ctx, held[0].ID, Approval{By: "anna"}))(t)
+	require.Equal(t, "zebra", must(db.Scope("held").Get(ctx, "draft"))(t).Text)
+	require.NoError(t, db.Close())
+}
+
+// Who puts something into a scope while gc is about to drop its name is not overtaken.
+func TestGCScopesBesidePuts(t *testing.T) {
+	t.Parallel()
+	var db *DB
+	once := true
+	db, path := openForget(t, Options{}, filestore.Options{Hook: func(step string) error {
+		if step != "gc scopes" || once {
+			return nil
+		}
+		once = true
+		_, err := db.Scope(passing(1)).Put(ctx, Artefact{ID: "new", Text: "orchid"})
+		return err
+	}})
+	for n := range 3 {
+		require.NoError(t, visit(ctx, db, passing(n)))
+	}
+	_, err := db.Admin().GC(ctx, GCOptions{KeepFor: -1}) // nothing is forgotten yet
+	require.NoError(t, err)
+	once = false
+	must(db.Admin().GC(ctx, forgetsAll))(t)
+	require.True(t, once)
+	require.Equal(t, []string{passing(1)}, scopesOf(t, db))
+	var wg sync.WaitGroup
+	for w := range 4 { // beside gc after gc, in the same scopes
+		wg.Go(func() {
+			for i := range 150 {
+				s, id := db.Scope(passing(10+(i+15*w)%60)), fmt.Sprint("w", w)
+				if _, err := s.Put(ctx, Artefact{ID: id, Text: fmt.Sprint("lamp ", i)}); err != nil {
+					t.Error(err)
+				}
+				if _, err := s.Get(ctx, id); err != nil {
+					t.Error(err)
+				}
+				if err := s.Delete(ctx, id); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() { defer close(done); wg.Wait() }()
+	for running := true; running; {
+		select {
+		case <-done:
+			running = false
+		default:
+		}
+		must(db.Admin().GC(ctx, forgetsAll))(t)
+	}
+	for range 2 {
+		require.Equal(t, "orchid", must(textOf(db.Scope(passing(1)), "new"))(t))
+		for range 2 {
+			must(db.Admin().GC(ctx, forgetsAll))(t)
+		}
+		require.Equal(t, []string{passing(1)}, scopesOf(t, db))
+		require.NoError(t, db.Close())
+		db = openTest(t, path, Options{})
+	}
+	require.NoError(t, db.Close())
+}
+
+// scopesCut drops the names of scopes. One of them comes back after a whole run.
+var scopesCut = gcCut{
+	opts: forgetsAll,
+	fill: func(db *DB) error {
+		_, err := db.Scope("acme").Put(ctx, Artefact{ID: "a", Text: "zebra"})
+		for n := 0; err == nil && n < 60; n++ {
+			err = visit(ctx, db, passing(n))
+		}
+		if err == nil {
+			_, err = db.Admin().GC(ctx, GCOptions{KeepFor: -1, KeepNames: -1})
+		}
+		return err
+	},
+	done: func(db *DB, rep store.GCReport) error {
+		if rep.Scopes != 60 {
+			return fmt.Errorf("%d scopes went", rep.Scopes)
+		}
+		_, err := db.Scope(passing(3)).Put(ctx, Artefact{ID: "back", Text: "orchid"})
+		return err
+	},
+	look: func(db *DB, _ int, _ store.GCReport, done bool) (int, error) {
+		infos, err := loop.Collect(db.Scopes(ctx, "", AtMost(100, "", nil)))
+		return len(infos), errors.Join(err, lookScopes(ctx, db, done))
+	},
+}
+
+// lookScopes looks at what a crash left, and lets another run do the rest.
+func lookScopes(ctx context.Context, db *DB, back bool) error {
+	want := 1
+	if back {
+		want = 2
+		if text, err := textOf(db.Scope(passing(3)), "back"); err != nil || text != "orchid" {
+			return fmt.Errorf("what came back: %q, %w", text, err)
+		}
+		if _, err := db.Scope(passing(3)).Recall(ctx, Ref{Scope: passing(3), ID: "note", Version: 1}); !errors.Is(err, store.ErrNotFound) {
+			return fmt.Errorf("of before: %w", err)
+		}
+	}
+	if _, err := db.Scope(passing(5)).Put(ctx, Artefact{ID: "meanwhile", Text: "lamp"}); err != nil {
+		return err
+	}
+	for range 2 {
+		if _, err := db.Admin().GC(ctx, forgetsAll); err != nil {
+			return err
+		}
+	}
+	infos, err := loop.Collect(db.Scopes(ctx, "", AtMost(100, "", nil)))
+	if err == nil && len(infos) != want+1 {
+		err = fmt.Errorf("%d scopes are left", len(infos))
+	}
+	if text, terr := textOf(db.Scope(passing(5)), "meanwhile"); text != "lamp" {
+		err = errors.Join(err, fmt.Errorf("what was put between: %q, %w", text, terr))
+	}
+	problems, cerr := db.Admin().Check(ctx, nil)
+	if err = errors.Join(err, cerr); err == nil && len(problems) > 0 {
+		err = fmt.Errorf("check: %+v", problems)
+	}
+	return err
+}
+
+// Opening reads what is there: scopes that were dropped cost a number each, and no row.
+func TestGCScopesOpen(t *testing.T) {
+	t.Parallel()
+	db, path := openForget(t, Options{})
+	for n := range 400 {
+		require.NoError(t, visit(ctx, db, passing(n)))
+	}
+	before := rowsOf(t, db)["meta"]
+	must(db.Admin().GC(ctx, forgetsAll))(t)
+	must(db.Admin().GC(ctx, forgetsAll))(t)
+	require.Zero(t, rowsOf(t, db)["meta"])
+	require.NoError(t, db.Close())
+	require.Greater(t, before, 1200)
+	copied := dbtest.MemoryPath(t)
+	require.NoError(t, dbtest.Copy(path, copied))
+	db = openTest(t, copied, Options{ReadOnly: true})
+	require.Empty(t, scopesOf(t, db))
+	require.NoError(t, db.Close())
 }

@@ -2,6 +2,7 @@ package filestore
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/engine"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/wal"
@@ -199,4 +201,201 @@ func TestEraseWithoutSpaceForASegment(t *testing.T) {
 	st = open()
 	require.Zero(t, waiting(st))
 	require.NoError(t, st.Close())
+}
+
+// A store whose lock is wanted closes without a checkpoint of a short log and without a new snapshot of the columns: the next
+// owner has everything, in a clean database. It reads the snapshot from before if that is of its rows, and writes a new one when
+// nobody waits. The control: a lock that nobody wants.
+func TestCloseForTheNextOwner(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		wanted, vectors, checkpoint, applied, columns bool
+	}{
+		"wanted":                    {wanted: true, columns: true},
+		"not wanted":                {applied: true, columns: true},
+		"with vectors":              {wanted: true, vectors: true, applied: true, columns: true},
+		"with an outdated snapshot": {wanted: true, checkpoint: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path := dbtest.MemoryPath(t)
+			opts := Options{Path: path, Columns: 1}
+			open := func() *Store {
+				lock := must(TakeLock(opts))(t)
+				own := opts
+				own.Lock = lock
+				return must(Open(own))(t)
+			}
+			end := func(st *Store) {
+				require.NoError(t, st.Close())
+				require.NoError(t, st.opts.Lock.Release())
+			}
+			fill := func(st *Store, from, to int) {
+				for n := from; n < to; n++ {
+					must(put(st, store.ActApply, store.Artefact{ID: fmt.Sprint("page-", n)}, fmt.Sprint("zebra ", n)))(t)
+				}
+			}
+			st := open()
+			fill(st, 0, 20)
+			end(st)
+			st = open()
+			fill(st, 20, 25)
+			if c.checkpoint {
+				must(st.Maintain(ctx, store.Job{Kind: store.JobCheckpoint}, nil))(t)
+				fill(st, 25, 26)
+			}
+			last := must(st.Resolve(ctx, store.Scopes{"acme"}, store.Ref{ID: "page-24"}))(t)
+			if c.vectors {
+				require.NoError(t, st.PutVectors(ctx, "model", []uint64{last.Pages[0].Num}, [][]float32{{1, 2}}))
+			}
+			lsn := st.Mark().LSN
+			if c.wanted {
+				st.opts.Lock.Wanted()
+			}
+			end(st)
+
+			st = open()
+			is := must(st.Stat(ctx))(t)
+			require.Equal(t, lsn, is.LSN)
+			require.Equal(t, c.applied, is.Applied == lsn, "applied %d of %d", is.Applied, lsn)
+			require.Equal(t, c.columns, is.ColumnsRead)
+			for n := range 25 {
+				must(st.Resolve(ctx, store.Scopes{"acme"}, store.Ref{ID: fmt.Sprint("page-", n)}))(t)
+			}
+			vecs := must(st.Vectors(ctx, store.Scopes{"acme"}, "model", []uint64{last.Pages[0].Num}))(t)
+			require.Equal(t, c.vectors, vecs[0] != nil)
+			for _, leaf := range must(st.Audit().Records(ctx, 0, is.Leaves, false, 1000))(t) {
+				require.NotEqual(t, manifest.TypeRecovered, leaf.Type, "the end was clean")
+			}
+			require.Empty(t, must(st.Maintain(ctx, store.Job{Kind: store.JobCheck}, nil))(t).Problems)
+			end(st)
+
+			st = open()
+			defer end(st)
+			is = must(st.Stat(ctx))(t)
+			require.True(t, is.ColumnsRead, "an end that nobody waits for keeps the snapshot")
+		})
+	}
+}
+
+// TestLockOnFullDisk: a lock whose holder cannot be written down, for the disk is full, is held all the same.
+// /dev/full refuses every write with ENOSPC.
+func TestLockOnFullDisk(t *testing.T) {
+	f, err := os.OpenFile("/dev/full", os.O_RDWR, 0)
+	if err != nil {
+		t.Skip("there is no /dev/full:", err)
+	}
+	defer f.Close()
+	_, err = f.WriteAt([]byte("x"), 0)
+	require.True(t, noSpace(err), "the control: %v", err)
+	require.NoError(t, (&processLock{f: f}).name([]byte("{}")))
+	closed := must(os.CreateTemp(t.TempDir(), "lock"))(t)
+	require.NoError(t, closed.Close())
+	require.Error(t, (&processLock{f: closed}).name([]byte("{}")), "the control: another error is told")
+}
+
+// The disk is asked again before another program could have filled it, and at once while it has little.
+func TestSpaceCacheExpires(t *testing.T) {
+	var c spaceCache
+	now := time.Unix(1_000_000, 0)
+	require.False(t, c.fresh(now), "nobody asked yet")
+	require.False(t, c.put(now, spaceCacheAbove-1))
+	require.False(t, c.fresh(now))
+
+	require.True(t, c.put(now, spaceCacheAbove))
+	require.False(t, c.fresh(now), "as much as is enough, and not a byte more")
+
+	require.True(t, c.put(now, spaceCacheAbove+fillRate/100))
+	require.True(t, c.fresh(now.Add(9*time.Millisecond)))
+	require.False(t, c.fresh(now.Add(10*time.Millisecond)), "it may be full by now")
+
+	require.True(t, c.put(now, 1<<50))
+	require.True(t, c.fresh(now.Add(spaceCacheFor-1)))
+	require.False(t, c.fresh(now.Add(spaceCacheFor)))
+
+	require.True(t, c.put(now, -1), "where nobody knows")
+	require.True(t, c.fresh(now))
+}
+
+// A database keeps its id and its secret: fences and digests of what was shown before are made from them.
+func TestInfoStays(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "agent.ctx")
+	st := must(Open(Options{Path: path}))(t)
+	first := must(st.Info(context.Background()))(t)
+	require.Len(t, first.ID, 26)
+	require.Len(t, first.Secret, 32)
+	require.NoError(t, st.Close())
+	st = must(Open(Options{Path: path, ReadOnly: true}))(t)
+	defer st.Close()
+	require.Equal(t, first, must(st.Info(context.Background()))(t))
+}
+
+// A table of which one transaction reads many rows is read through one cursor: rows that are there, before, between and
+// behind them, and rows that the transaction itself wrote and deleted. The control is a table that keeps none.
+func TestReadsOfManyRows(t *testing.T) {
+	db := must(bbolt.Open(t.TempDir()+"/rows", 0o600, nil))(t)
+	defer db.Close()
+	const rows = 2000
+	key := func(n int) []byte { return binary.BigEndian.AppendUint32(nil, uint32(n)) }
+	require.NoError(t, db.Update(func(tx *bbolt.Tx) error {
+		r := rowsOf(tx)
+		for _, table := range []engine.Table{engine.TableSeg, engine.TableHeld} {
+			for n := 1; n < rows; n += 2 {
+				require.NoError(t, r.Put(table, key(n), key(n*n)))
+				require.Equal(t, key(n*n), r.Get(table, key(n)))
+			}
+			require.NoError(t, r.Delete(table, key(7)))
+			require.Nil(t, r.Get(table, key(7)))
+		}
+		return nil
+	}))
+	require.NoError(t, db.View(func(tx *bbolt.Tx) error {
+		r := rowsOf(tx)
+		read := func(table engine.Table) float64 {
+			keys := make([][]byte, 100)
+			for i := range keys {
+				keys[i] = key(i * 997 % (rows + 50))
+			}
+			require.Equal(t, key(1), r.Get(table, key(1)))
+			for n := range rows + 50 {
+				if n%2 == 0 || n == 7 || n > rows {
+					require.Nil(t, r.Get(table, key(n)), n)
+				} else {
+					require.Equal(t, key(n*n), r.Get(table, key(n)))
+				}
+			}
+			return testing.AllocsPerRun(10, func() {
+				for _, k := range keys {
+					r.Get(table, k)
+				}
+			})
+		}
+		require.Zero(t, read(engine.TableSeg))
+		require.NotZero(t, read(engine.TableHeld))
+		return nil
+	}))
+	allocs := map[engine.Table]float64{}
+	require.NoError(t, db.Update(func(tx *bbolt.Tx) error {
+		r := rowsOf(tx)
+		for _, table := range []engine.Table{engine.TableSeg, engine.TableHeld} {
+			require.NoError(t, r.Delete(table, key(2)), "not there")
+			require.NoError(t, r.Delete(table, key(rows+9)), "behind all")
+			n := 1
+			allocs[table] = testing.AllocsPerRun(400, func() {
+				if n != 7 {
+					require.Equal(t, key(n*n), r.Get(table, key(n)))
+				}
+				require.NoError(t, r.Delete(table, key(n)))
+				n += 2
+			})
+			for m := 1; m < rows; m += 2 {
+				require.Equal(t, m < n, r.Get(table, key(m)) == nil, m)
+			}
+			require.NoError(t, r.Put(table, key(1), key(1)), "between deletions")
+			require.NoError(t, r.Delete(table, key(n)))
+			require.Equal(t, key(1), r.Get(table, key(1)))
+		}
+		return nil
+	}))
+	require.Less(t, allocs[engine.TableSeg]+1, allocs[engine.TableHeld], "%v", allocs)
 }

@@ -6,17 +6,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/foreign"
+	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/internal/portable"
 	"github.com/ctxpage/ctxpage/store"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/text/encoding/unicode"
 )
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
@@ -349,3 +351,227 @@ func must[T any](v T, err error) func(require.TestingT) T { return dbtest.Must(v
 
 // errOf returns the error of a call.
 func errOf[T any](_ T, err error) error { return err }
+
+// TestFollower: what comes into a file is imported without reading again what was read, and is in the end what an import of the whole
+// file makes. A file that is cut or replaced is read from its beginning.
+func TestFollower(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "talk.jsonl")
+	user := func(n int) string {
+		return fmt.Sprintf(`{"type":"user","uuid":"u%d","sessionId":"s","timestamp":"2026-01-02T03:04:05Z","message":{"role":"user","content":"question %d"}}`+"\n", n, n)
+	}
+	block := func(n int, text string) string {
+		return fmt.Sprintf(`{"type":"assistant","uuid":"a%s","sessionId":"s","timestamp":"2026-01-02T03:04:06Z","message":{"id":"m%d","role":"assistant","content":[{"type":"text","text":"%s"}]}}`+"\n", text, n, text)
+	}
+	s, content := scopeOf(t), ""
+	f := &foreign.Follower{Scope: s}
+	next := func(more string) (*foreign.Report, error) {
+		t.Helper()
+		content += more
+		require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
+		file := must(os.Open(path))(t)
+		defer file.Close()
+		return f.Next(t.Context(), file)
+	}
+	counts := func(more string, want ...int) {
+		t.Helper()
+		rep := must(next(more))(t)
+		require.Equal(t, want, []int{rep.Items, rep.New, rep.Changed})
+		require.Equal(t, foreign.ClaudeCode, rep.Format)
+	}
+	counts(user(1)+user(2)+block(1, "one"), 3, 3, 0)
+	counts(block(1, "two"), 1, 0, 1) // a block of the message that waited
+	cut := user(3)
+	counts(cut[:30], 1, 0, 0)
+	counts(cut[30:], 2, 1, 0)
+	counts(user(4)+block(2, "three"), 3, 2, 0)
+	require.ErrorContains(t, errOf(next(`{"type":"user","uuid":7]`+"\n")), "line 8")
+	content = strings.TrimSuffix(content, `{"type":"user","uuid":7]`+"\n")
+	counts(block(2, "four"), 1, 0, 1)
+
+	whole := scopeOf(t)
+	must(foreign.Import(t.Context(), whole, strings.NewReader(content), foreign.Options{}))(t)
+	want := must(loop.Collect(whole.Session("claude-code/s").Turns(t.Context(), 0)))(t)
+	got := must(loop.Collect(s.Session("claude-code/s").Turns(t.Context(), 0)))(t)
+	require.Len(t, got, len(want))
+	for i := range want {
+		require.Equal(t, []any{want[i].Ref.ID, want[i].Text, want[i].Seq}, []any{got[i].Ref.ID, got[i].Text, got[i].Seq})
+	}
+
+	content = ""
+	counts(user(1)+user(9), 2, 1, 0) // cut, and written anew
+	content = ""
+	counts(strings.Repeat(user(1), 20)+user(10), 2, 1, 0) // longer than before, and another file
+}
+
+func scopeOf(t *testing.T) *ctxpage.Scope {
+	t.Helper()
+	db := must(ctxpage.Open(filepath.Join(t.TempDir(), "a.ctx"), ctxpage.Options{Exclusive: true}))(t)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	return db.Scope("acme/x")
+}
+
+// TestRepeatedIDs: of items with one id the last counts, a dry run says what the run does, and a second run writes nothing.
+func TestRepeatedIDs(t *testing.T) {
+	ctx := context.Background()
+	lines := ""
+	for i := range 1200 { // of more than one transaction
+		lines += fmt.Sprintf(`{"key":"k%d","text":"text %d"}`+"\n", i%700, i)
+	}
+	for name, test := range map[string]struct {
+		file          string
+		opts          foreign.Options
+		items, repeat int
+	}{
+		"observations": {`{"type":"entity","name":"Ann","entityType":"person","observations":["likes tea","works","likes tea"]}`, foreign.Options{Format: foreign.MCPMemory}, 3, 1},
+		"keys":         {lines, foreign.Options{Format: foreign.JSONL, Map: map[string]string{"id": ".key", "text": ".text"}}, 1200, 500},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := scopeOf(t)
+			dry := test.opts
+			dry.DryRun = true
+			would := must(foreign.Import(ctx, s, strings.NewReader(test.file), dry))(t)
+			require.Equal(t, test.repeat, would.Repeated)
+			require.Equal(t, test.items-test.repeat, would.New)
+			did := must(foreign.Import(ctx, s, strings.NewReader(test.file), test.opts))(t)
+			would.DryRun = false
+			require.Equal(t, would, did)
+			again := must(foreign.Import(ctx, s, strings.NewReader(test.file), test.opts))(t)
+			require.Zero(t, again.New+again.Changed)
+			require.Equal(t, test.items-test.repeat, again.Same)
+			if name == "keys" {
+				v := must(s.Get(ctx, "jsonl:k499"))(t)
+				require.Equal(t, "text 1199", v.Text)
+			}
+		})
+	}
+}
+
+// TestWrongFiles: nothing of a file that is wrong is written, and the error says what it is.
+func TestWrongFiles(t *testing.T) {
+	ctx := context.Background()
+	good := ""
+	for i := range 600 { // more than one transaction
+		good += fmt.Sprintf(`{"key":"k%d","text":"text"}`+"\n", i)
+	}
+	fields := map[string]string{"id": ".key", "text": ".text"}
+	for name, test := range map[string]struct {
+		file   string
+		format foreign.Format
+		says   string
+		is     error
+	}{
+		"late error":  {good + `{"key":"x"}`, foreign.JSONL, "line 601, field text", store.ErrInvalid},
+		"gzip":        {"\x1f\x8b\x08\x00", foreign.OpenAIChat, "compressed", store.ErrInvalid},
+		"later PAM":   {`{"memories":[{"id":"a","content":"b"}],"schema_version":"2.0"}`, foreign.PAM, "version 2.0 of PAM", store.ErrNewerFormat},
+		"mem0 no id":  {`{"results":[{"memory":"b"}]}`, foreign.Mem0, "no id", store.ErrInvalid},
+		"wrong again": {`{"type":"entity","name":"a","observations":["b"]}` + "\n" + `{"type":"entity"}`, foreign.MCPMemory, "line 2", store.ErrInvalid},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := scopeOf(t)
+			opts := foreign.Options{Format: test.format}
+			if test.format == foreign.JSONL {
+				opts.Map = fields
+			}
+			_, err := foreign.Import(ctx, s, strings.NewReader(test.file), opts)
+			require.ErrorIs(t, err, test.is)
+			require.ErrorContains(t, err, test.says)
+			list := must(loop.Collect(s.Artefacts(ctx, "", ctxpage.AtMost(10, "", nil))))(t)
+			require.Empty(t, list)
+		})
+	}
+	s := scopeOf(t)
+	_, err := foreign.Import(ctx, s, io.MultiReader(strings.NewReader(good+`{"key":"x"}`)), foreign.Options{Format: foreign.JSONL, Map: fields})
+	require.ErrorIs(t, err, store.ErrInvalid)
+	list := must(loop.Collect(s.Artefacts(ctx, "", ctxpage.AtMost(10, "", nil))))(t)
+	require.NotEmpty(t, list, "control: a reader that gives its bytes once")
+	for _, file := range []string{`{"schema_version":"1.1","memories":[{"id":"a","content":"b"}]}`, `{"memories":[{"id":"a","content":"b"}]}`} {
+		rep := must(foreign.Import(ctx, scopeOf(t), strings.NewReader(file), foreign.Options{Format: foreign.PAM}))(t)
+		require.Equal(t, 1, rep.New)
+	}
+	rep := must(foreign.Import(ctx, s, strings.NewReader(`{"results":[{"id":"a","memory":""},{"id":"b","memory":"tea"}]}`), foreign.Options{Format: foreign.Mem0}))(t)
+	require.Equal(t, []int{1, 1}, []int{rep.New, rep.Empty})
+}
+
+// TestStrangeExports: what is no export matches ErrInvalid, as ReadHeader says, and the error says what the file is.
+func TestStrangeExports(t *testing.T) {
+	for begin, says := range map[string]string{
+		"\x1f\x8b\x08\x00\n": "compressed", "\x1f\x8b\x08": "compressed", "\xff\xfe{\n": "UTF-16", "\xef\xbb\xbf{}\n": "byte order mark", "hello\n": "'h'", "{hello\n": "no JSON", "": "no line",
+	} {
+		_, err := portable.ReadHeader(bytes.NewReader([]byte(begin)))
+		require.ErrorIs(t, err, store.ErrInvalid, "%q", begin)
+		require.ErrorContains(t, err, says)
+	}
+}
+
+// TestShapesOfTranscripts: words in places where a format has them seldom are kept, in the conversation and by the speaker they
+// belong to, or the line is refused.
+func TestShapesOfTranscripts(t *testing.T) {
+	for name, c := range map[string]struct {
+		format foreign.Format
+		file   string
+		want   []string // ID|role|text, and the names and ids of calls
+		err    string
+	}{
+		"the subagent of a stream": {foreign.ClaudeCode, `{"type":"user","message":{"content":"go"},"session_id":"s","parent_tool_use_id":null,"uuid":"1"}
+			{"type":"assistant","message":{"id":"m","content":[{"type":"text","text":"sub"}]},"session_id":"s","parent_tool_use_id":"task","uuid":"2"}`,
+			[]string{"claude-code:s/1|user|go", "claude-code:s/task/m|assistant|sub"}, ""},
+		"a prompt that was queued": {foreign.ClaudeCode, `{"type":"attachment","attachment":{"type":"queued_command","prompt":"and the tests"},"sessionId":"s","uuid":"1"}`,
+			[]string{"claude-code:s/1|user|and the tests"}, ""},
+		"a message of another program": {foreign.Codex, `{"type":"session_meta","payload":{"id":"c"}}
+			{"role":"user","content":"hello"}`, nil, `line 2, field type: type: got "header", with words`},
+		"an unknown speaker": {foreign.ShareGPT, `[{"conversations":[{"from":"narrator","value":"Once upon a time"}]}]`, nil, "field conversations.0.from"},
+		"a content without a role": {foreign.Gemini, `{"contents":[{"parts":[{"text":"hello"}]}],"systemInstruction":{"parts":[{"text":"Be brief."}]}}`,
+			[]string{"gemini:file/system||Be brief.", "gemini:file/1|user|hello"}, ""},
+		"a system prompt beside messages": {foreign.Anthropic, `{"system":"Be brief.","messages":[{"role":"user","content":"hello"}]}`,
+			[]string{"anthropic:file/1|user|hello", "anthropic:file/system||Be brief."}, ""},
+		"a call from before calls had ids": {foreign.OpenAIChat, `[{"role":"assistant","content":null,"function_call":{"name":"f","arguments":"{}"}},{"role":"function","name":"f","content":"done"}]`,
+			[]string{"openai:file/1|assistant| f/call-1", "openai:file/2|tool|done call-1"}, ""},
+		"parallel calls without ids": {foreign.Gemini, `[{"role":"model","parts":[{"functionCall":{"name":"f","args":{}}},{"functionCall":{"name":"g","args":{}}}]},{"role":"user","parts":[{"functionResponse":{"name":"g","response":{"output":"two"}}},{"functionResponse":{"name":"f","response":{"output":"one"}}}]}]`,
+			[]string{"gemini:file/1|assistant| f/call-1 g/call-2", "gemini:file/2|tool|two call-2", "gemini:file/3|tool|one call-1"}, ""},
+		"a call that was cancelled": {foreign.Gemini, `{"sessionId":"s","projectHash":"h","messages":[{"id":"1","type":"gemini","content":"I look.","toolCalls":[{"id":"t","name":"f","args":{},"status":"cancelled"}]}]}`,
+			[]string{"gemini:s/1|assistant|I look. f/t", "gemini:s/result-t|tool|(no output) t"}, ""},
+		"calls without ids and results": {foreign.Cursor, `{"role":"assistant","message":{"content":[{"type":"text","text":"I look."},{"type":"tool_use","name":"Read","input":{"path":"a"}}]}}`,
+			[]string{"cursor:file/1|assistant|I look.|"}, ""},
+		"spoken words": {foreign.OpenAIChat, `[{"role":"assistant","content":null,"audio":{"id":"a","transcript":"Good day."}}]`, []string{"openai:file/1|assistant|Good day."}, ""},
+		"a call as a block and in a list": {foreign.LangChain, `[{"type":"ai","data":{"content":[{"type":"text","text":"I look"},{"type":"tool_use","id":"t","name":"f","input":{}}],"tool_calls":[{"name":"f","args":{},"id":"t"}],"invalid_tool_calls":[{"name":"g","args":"{","id":"u"}]}}]`,
+			[]string{"langchain:file/1|assistant|I look f/t g/u"}, ""},
+		"a role in a message": {foreign.LangChain, `[{"type":"chat","data":{"content":"Hi.","role":"assistant"}},{"type":"chat","data":{"content":"Hm.","role":"critic"}}]`,
+			[]string{"langchain:file/1|assistant|Hi.", "langchain:file/2||Hm."}, ""},
+		"two agents of one name": {foreign.Letta, `{"agents":[{"id":"a0","name":"Ann","messages":[{"id":"m","role":"user","content":"one"}]},{"id":"a1","name":"Ann","messages":[{"id":"m","role":"user","content":"two"}]}],"blocks":[{"id":"b0","label":"human","value":"Kim"},{"id":"b1","label":"human","value":"Lee"}]}`,
+			[]string{"letta:Ann/m|user|one", "letta:Ann-a1/m|user|two", "letta:block//human||human: Kim", "letta:block//human-b1||human: Lee"}, ""},
+		"a call of a function": {foreign.Cursor, `{"type":"tool_call","subtype":"completed","call_id":"t","tool_call":{"function":{"name":"f","arguments":"{}"}},"session_id":"k"}`,
+			[]string{"cursor:k/1|assistant| f/t"}, ""},
+	} {
+		var got []string
+		_, err := foreign.Read(t.Context(), strings.NewReader(c.file), foreign.Options{Format: c.format, Name: "file"}, func(a store.Artefact, _ int) error {
+			line := shown(&a)
+			for _, call := range a.ToolCalls {
+				line += " " + call.Name + "/" + call.ID
+			}
+			if a.ToolCallID != "" {
+				line += " " + a.ToolCallID
+			}
+			got = append(got, line)
+			return nil
+		})
+		if c.err != "" {
+			require.ErrorContains(t, err, c.err, name)
+			continue
+		}
+		require.NoError(t, err, name)
+		require.Equal(t, c.want, got, name)
+	}
+}
+
+// TestUTF16: a file that a shell of Windows redirected is read.
+func TestUTF16(t *testing.T) {
+	for _, order := range []unicode.Endianness{unicode.LittleEndian, unicode.BigEndian} {
+		file := must(unicode.UTF16(order, unicode.UseBOM).NewEncoder().Bytes([]byte(samples[foreign.ClaudeCode])))(t)
+		f, _, err := foreign.Detect(t.Context(), bytes.NewReader(file))
+		require.NoError(t, err)
+		require.Equal(t, foreign.ClaudeCode, f)
+		want := must(read(t, f, samples[foreign.ClaudeCode]))(t)
+		got := must(read(t, f, string(file)))(t)
+		require.Equal(t, want, got)
+	}
+}

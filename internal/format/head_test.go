@@ -6,11 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
-
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/store"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 )
 
 func anyTime(t *rapid.T, name string) time.Time {
@@ -134,4 +133,42 @@ func FuzzHeadRow(f *testing.F) {
 		back := must(DecodeHead(again, func(uint32) string { return "s" }))(t)
 		require.Equal(t, h, back)
 	})
+}
+
+// The date in a header is that of its time, though the one that was asked for before is remembered.
+func TestDateInHeader(t *testing.T) {
+	for _, start := range []time.Time{{}, time.Unix(0, 0), time.Unix(-1, 0), time.Date(2026, 11, 26, 23, 59, 59, 999, time.FixedZone("", 3600)), time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)} {
+		for _, later := range []time.Duration{0, time.Second, -time.Second, 24*time.Hour - 1, -24 * time.Hour, 400 * 24 * time.Hour} {
+			at := start.Add(later)
+			require.Equal(t, at.UTC().Format("2 January 2006 ")+"Ann", IndexHeader(&store.Artefact{CurrentAsOf: at, Name: "Ann"}), at)
+		}
+	}
+}
+
+// Each of these versions shares a page with the next. The time of it grows as they do: in a square this takes minutes.
+func TestGCShareMany(t *testing.T) {
+	vs := make([]*Version, 200_000)
+	for i := range vs {
+		vs[i] = &Version{Head: &store.Head{Rows: []store.PageRow{{Num: uint64(i | 1)}, {Num: uint64((i+1)&^1 + 2)}}}}
+	}
+	last := len(vs) - 1
+	vs[last/2].Kept = KeptHeld
+	keepShared(vs)
+	kept := func(v *Version) bool { return v.Kept != "" }
+	require.Equal(t, last/2, slices.IndexFunc(vs, kept))
+	require.False(t, slices.ContainsFunc(vs[last/2:], func(v *Version) bool { return v.Kept == "" }))
+}
+
+// A state row is read as it was written; a damaged or short one is refused.
+func TestStateRow(t *testing.T) {
+	t.Parallel()
+	key := []byte("k")
+	sealed := codec.Seal(TagState, key, StateBody(7, Proof{}, []byte("value")))
+	now := must(UnsealState(key, sealed))(t)
+	require.Equal(t, store.StateRow{Key: "k", Value: []byte("value"), LSN: 7}, now)
+	sealed[3] ^= 1
+	require.ErrorIs(t, errOf(UnsealState(key, sealed)), codec.ErrMalformed)
+	require.ErrorIs(t, errOf(UnsealState(key, codec.Seal(TagState, key, []byte("short")))), codec.ErrMalformed)
+	empty := must(UnsealState(key, codec.Seal(TagState, key, StateBody(7, Proof{}, []byte{}))))(t)
+	require.NotNil(t, empty.Value, "an empty row is a row")
 }

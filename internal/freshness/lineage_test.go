@@ -4,19 +4,23 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/ctxpage/ctxpage/internal/triage"
-	"github.com/ctxpage/ctxpage/manifest"
-	"github.com/ctxpage/ctxpage/store"
-	"github.com/ctxpage/ctxpage/storetest"
-	"github.com/stretchr/testify/require"
 	"log/slog"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/triage"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/ctxpage/ctxpage/storetest"
+	"github.com/stretchr/testify/require"
 )
 
 // plainLineage is the rule without a memo: each page walks all it was made from by itself. It is what ancestry must agree
@@ -335,4 +339,197 @@ func TestTooMuchLineage(t *testing.T) {
 	r := g.verdict(t.Context(), heads[1])
 	require.Equal(t, triage.Derived, r.Reason)
 	require.ErrorContains(t, r.Err, "expected fewer")
+}
+
+// A look at a file that began late has not failed when the time of all looks is over: the file is probed by itself. Only
+// the first looks had all that time.
+func TestLateLookIsNoFailure(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "page")
+	require.NoError(t, os.WriteFile(path, []byte("text"), 0o600))
+	old := time.Now().Add(-time.Hour)
+	require.NoError(t, os.Chtimes(path, old, old))
+	w := newWorld(t, nil)
+	files := w.s.Files
+	require.NoError(t, files.AddRoot(filepath.Dir(path)))
+	files.now = time.Now
+	w.s.Sources, w.s.Timeout = map[string]store.Source{"file": files}, time.Hour
+	known := must(files.Probe(t.Context(), path, store.Validator{}))(t)
+	heads := make([]*store.Head, 10_000)
+	for i := range heads {
+		heads[i] = &store.Head{Scope: "acme", Artefact: store.Artefact{ID: fmt.Sprint(i), Source: "file:" + path}, Source: known}
+	}
+	hung := 0
+	for range 1000 {
+		out, open := make([]Finding, len(heads)), []int(nil)
+		looking, end := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			open = w.s.glance(looking, heads, 0, out)
+		}()
+		time.Sleep(3 * time.Millisecond)
+		files.mu.Lock() // in the middle of the looks, whoever begins the next one hangs
+		time.Sleep(3 * time.Millisecond)
+		end()
+		select {
+		case <-done:
+		case <-time.After(time.Second): // it had not begun
+		}
+		files.mu.Unlock()
+		<-done
+		for i := maxProbes; i < len(heads); i++ {
+			require.Equal(t, Finding{}, out[i], i)
+		}
+		if same := len(heads) - len(open); same >= maxProbes && len(open) > maxProbes { // those who found them same went on to late ones
+			if hung++; hung == 10 {
+				return
+			}
+		}
+	}
+	t.Fatal("no look hung in the middle of the others")
+}
+
+// TestFileStamp: a file of the same size and mtime that was written again, or moved into the place of another one, is
+// seen; one that nobody touched is not read.
+func TestFileStamp(t *testing.T) {
+	dir := t.TempDir()
+	path, other := filepath.Join(dir, "page"), filepath.Join(dir, "other")
+	at := time.Now().Add(-time.Hour)
+	write := func(path, text string) {
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		require.NoError(t, os.Chtimes(path, at, at))
+	}
+	s := &Files{roots: []string{dir}, limit: store.MaxText, now: time.Now}
+	settled := func() (v store.Validator) {
+		require.Eventually(t, func() bool {
+			var err error
+			v, err = s.Probe(t.Context(), path, store.Validator{})
+			require.NoError(t, err)
+			return !strings.HasSuffix(v.Stamp, "unsettled")
+		}, time.Minute, time.Millisecond)
+		return v
+	}
+	probe := func(have store.Validator) store.Validator {
+		v := must(s.Probe(t.Context(), path, have))(t)
+		return v
+	}
+	write(path, "limit 200")
+	have := settled()
+	wrong := have
+	wrong.Hash++
+	require.Equal(t, wrong, probe(wrong), "the control: what was not touched is not read")
+	write(path, "limit 900")
+	require.NotEqual(t, have.Hash, probe(have).Hash, "written again, its mtime set back")
+	have = settled()
+	write(other, "limit 100")
+	require.NoError(t, os.Rename(other, path))
+	require.NotEqual(t, have.Hash, probe(have).Hash, "another file in its place")
+	write(path, "limit 300")
+	fresh := probe(store.Validator{})
+	write(path, "limit 400") // perhaps within the same tick
+	require.NotEqual(t, fresh.Hash, probe(fresh).Hash)
+}
+
+// TestFileBeingWritten: a file that was changed a moment ago is read again until it is quiet, so that nobody sees it between its
+// truncation and its new text. One that stays empty is empty, and one that never rests is read as it is.
+func TestFileBeingWritten(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "page")
+	var wall time.Time // of the file system; only waits move it
+	var waited time.Duration
+	var during func(waited time.Duration)
+	write := func(text string) {
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600)) // truncates, then writes
+		fi := must(os.Stat(path))(t)
+		wall, _ = changeOf(fi)
+	}
+	s := NewFiles(store.MaxText, time.Now)
+	require.NoError(t, s.AddRoot(filepath.Dir(path)))
+	s.quiet = fileClock{func() time.Time { return wall }, func(ctx context.Context, d time.Duration) error {
+		waited, wall = waited+d, wall.Add(d)
+		during(waited)
+		return ctx.Err()
+	}}
+	fetch := func(ctx context.Context, steps func(time.Duration)) (string, error) {
+		waited, during = 0, steps
+		f, err := s.Fetch(ctx, path)
+		return f.Text, err
+	}
+	nothing := func(time.Duration) {}
+
+	write("half")
+	text, err := fetch(t.Context(), func(waited time.Duration) {
+		if waited == quietTime {
+			write("half and whole")
+			wall = wall.Add(quietTime / 2)
+		}
+	})
+	require.NoError(t, err)
+	require.Equal(t, "half and whole", text)
+
+	write("")
+	text, err = fetch(t.Context(), func(waited time.Duration) {
+		if waited == 5*quietTime {
+			write("new text")
+		}
+	})
+	require.NoError(t, err)
+	require.Equal(t, "new text", text)
+
+	write("")
+	text = must(fetch(t.Context(), nothing))(t)
+	require.Empty(t, text, "it was emptied")
+	require.GreaterOrEqual(t, waited, emptyTime)
+
+	write("log")
+	text = must(fetch(t.Context(), func(time.Duration) { write("log") }))(t)
+	require.Equal(t, "log", text)
+	require.Equal(t, restless, waited)
+
+	write("old")
+	wall = wall.Add(time.Hour)
+	must(fetch(t.Context(), nothing))(t)
+	require.Zero(t, waited, "what is at rest is read once")
+
+	write("of another clock")
+	wall = wall.Add(-time.Hour)
+	must(fetch(t.Context(), nothing))(t)
+	require.Zero(t, waited)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	write("")
+	_, err = fetch(ctx, func(time.Duration) { cancel() })
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+// must returns a check that fails the test unless err is nil, and returns v: v := must(s.Get(ctx, id))(t).
+func must[T any](v T, err error) func(require.TestingT) T { return dbtest.Must(v, err) }
+
+// TestSourcedScopesKeepTheRecent: what is remembered is bounded, scopes without files included, and the scopes that are
+// asked for stay.
+func TestSourcedScopesKeepTheRecent(t *testing.T) {
+	c := &sourcedScopes{}
+	entries := func() (n int) {
+		for _, s := range c.in.Values() {
+			n += s.entries()
+		}
+		return n
+	}
+	c.put("hot", &sourcedScope{lsn: 7, list: make([]File, 100)})
+	most := make([]File, MaxListed)
+	for i := range 3 * maxSourced {
+		scope := &sourcedScope{lsn: 1}
+		if i%50 == 0 {
+			scope.list = most
+		}
+		c.put(fmt.Sprint("scope", i%(2*maxSourced)), scope)
+		if c.n > maxSourced || c.get("hot").lsn != 7 || i%1000 == 0 && entries() != c.n {
+			t.Fatalf("after %d: %d of %d entries, and what was asked for last is %+v", i, c.n, maxSourced, c.get("hot").lsn)
+		}
+	}
+	require.Zero(t, c.get("scope0").lsn, "forgotten")
+	for i := range 10 { // the same scope again takes its place and no other
+		c.put("hot", &sourcedScope{lsn: uint64(i), list: make([]File, i)})
+		require.Equal(t, entries(), c.n)
+	}
 }

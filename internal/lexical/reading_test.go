@@ -156,3 +156,89 @@ func TestStemOnce(t *testing.T) {
 var suffixes = strings.Fields(`eed eedly ed edly ing ingly sses ied ies us ss tional enci anci abli entli izer ization ational ation ator
 	alism aliti alli fulness ousli ousness iveness iviti biliti bli ogi fulli lessli li alize icate iciti ical ful ness ative al ance ence
 	er ic able ible ant ement ment ent ism ate iti ous ive ize sion tion ll`)
+
+func TestCourse(t *testing.T) {
+	for question, want := range map[string]bool{
+		"In what order did I visit the cities?":            true,
+		"List the order in which we talked about them":     true,
+		"Name, in order, the books that I read":            true,
+		"Walk me through the order in\nwhich I moved":      true,
+		"Can you give me a SUMMARY of my year?":            true,
+		"Please summarise what we said about taxes.":       true,
+		"Make a timeline of the repairs":                   true,
+		"List them chronologically":                        true,
+		"What did I do in order to save money?":            false,
+		"What is the state of the order that I placed?":    false,
+		"Which did I order?":                               false,
+		"Is everything in order? I packed in order that …": true, // the first half could ask for an order
+		"When did Ann sell her shop?":                      false,
+		"order":                                            false,
+		"":                                                 false,
+	} {
+		require.Equal(t, want, Course(question), question)
+	}
+}
+
+// TestSpread: a question for an order finds the turns of two passages before more turns of the first, and the
+// parts of a score stay its sum.
+func TestSpread(t *testing.T) {
+	var said []string
+	for range 9 {
+		said = append(said, "Ann: The garden plan")
+	}
+	for range 9 {
+		said = append(said, "Bob: Fine")
+	}
+	x, w := turnsOf(t, append(said, "Ann: The garden again")...)
+	q := Query{Scopes: []uint32{1}, Terms: NewAnalyzer().Terms("garden plan"), K: 30, Weights: DefaultWeights()}
+	place := func(num uint64) int {
+		for i, h := range (memStore{}).search(t, x, w, q) {
+			require.InDelta(t, h.Score, h.Own+h.Near+h.Group+h.Speaker+h.Date+h.First+h.Forms, 1e-9)
+			if h.Num == num {
+				return i
+			}
+		}
+		return -1
+	}
+	before := place(19)
+	q.Weights.Spread = true
+	require.Less(t, place(19), before)
+}
+
+// TestFrames: what is said around a question changes no term of it; the same words inside it are asked for.
+func TestFrames(t *testing.T) {
+	an := NewAnalyzer()
+	for _, question := range []string{"copy a file to another host", "the way that Go finds a package", "what Ann wants to find out", "refund limit"} {
+		want := an.Terms(question)
+		require.NotEmpty(t, want)
+		for _, frame := range []string{
+			"How do I %?", "How can I %?", "I want to %", "Is there a way to %?", "Please tell me how to %.", "What is the best way to %?",
+			"Could you help me to % please?", "I’d like to know how to %", "Do you know something that can %? Thank you in advance!",
+			"I'm looking for something to %", "Can you show me what I need to %\n", "PLEASE: %, thanks", "  where do I find %",
+			"I would like to know whether %",
+		} {
+			require.Equal(t, want, an.Terms(strings.Replace(frame, "%", question, 1)), frame)
+		}
+	}
+	require.Equal(t, []string{"ann", "know", "pleas", "tell", "way"}, an.Terms("Ann: tell me the way, please know"), "control: in the middle they are words")
+	require.Equal(t, an.Terms("help"), an.Terms("I want help"))
+	for _, all := range []string{"please", "Thank you", "I need to know", "want"} {
+		require.NotEmpty(t, an.Terms(all), "there is nothing else: %s", all)
+	}
+	require.Equal(t, []string{"how", "to"}, an.Terms("how to"))
+	for _, odd := range []string{"", "’", "please\xff", "\xe2please", strings.Repeat("please ", 1000), strings.Repeat("’", 100)} {
+		_ = stripPhrases(odd)
+	}
+}
+
+// TestPhrases: every phrase fits what is looked at, and is taken off.
+func TestPhrases(t *testing.T) {
+	for _, p := range opens {
+		require.LessOrEqual(t, len(p), longestPhrase, p)
+		require.Equal(t, " peanuts", stripPhrases(strings.Join(p, " ")+" peanuts"))
+	}
+	for _, p := range closes {
+		require.LessOrEqual(t, len(p), longestPhrase, p)
+		require.Equal(t, "peanuts, ", stripPhrases("peanuts, "+strings.Join(p, " ")))
+	}
+}

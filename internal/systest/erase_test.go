@@ -315,3 +315,202 @@ func TestEraseHeld(t *testing.T) {
 	require.NotErrorIs(t, err, store.ErrErased, "control: it never was")
 	require.NoError(t, db.Close())
 }
+
+// An erase that takes the name of a session leaves every row sound, also those of past versions that were in the session: a
+// row is proved with the name of its group. The name goes once no row needs it.
+func TestEraseNameOfPastGroup(t *testing.T) {
+	t.Parallel()
+	const session = "zqsession"
+	for name, c := range map[string]struct {
+		past  func(t *testing.T, db *DB, s *Scope) // what became of the version that was in the session
+		stays bool                                 // the name stays: another artefact has a row that needs it
+	}{
+		"taken":  {func(*testing.T, *DB, *Scope) {}, false},
+		"erased": {func(t *testing.T, db *DB, _ *Scope) { eraseRefs(t, db, "moved") }, true},
+		"gone": {func(t *testing.T, db *DB, _ *Scope) {
+			must(db.Admin().GC(t.Context(), GCOptions{KeepFor: -1, KeepRecords: -1, KeepNames: -1}))(t)
+		}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx := t.Context()
+			path := filepath.Join(t.TempDir(), "agent.ctx")
+			db := must(Open(path, Options{}))(t)
+			s := db.Scope("acme")
+			put := func(a Artefact) {
+				t.Helper()
+				must(s.Put(ctx, a))(t)
+			}
+			put(Artefact{ID: "old", Text: "a pan"})
+			put(Artefact{ID: "moved", Kind: store.KindScratch, Text: "one kettle", Group: session})
+			put(Artefact{ID: "moved", Text: "two kettles", Supersedes: []string{"old"}}) // so its rows are not forgotten
+			put(Artefact{ID: "turn", Kind: store.KindMessage, Text: "a kettle", Group: session})
+			c.past(t, db, s)
+			put(Artefact{ID: "moved", Text: "three kettles"})
+			must(db.Admin().Erase(ctx, ops.Request{Session: Ref{Scope: "acme", ID: session}, By: "desk", Reason: "asked", Names: true}))(t)
+			for range 2 {
+				require.Empty(t, must(db.Admin().Check(ctx, nil))(t))
+				require.NoError(t, db.Close())
+				db = must(Open(path, Options{}))(t)
+			}
+			require.NoError(t, db.Close())
+			require.Equal(t, c.stays, bytes.Contains(must(os.ReadFile(path))(t), []byte(session)))
+		})
+	}
+}
+
+func eraseRefs(t *testing.T, db *DB, ids ...string) {
+	t.Helper()
+	req := ops.Request{By: "desk", Reason: "asked"}
+	for _, id := range ids {
+		req.Refs = append(req.Refs, Ref{Scope: "acme", ID: id})
+	}
+	must(db.Admin().Erase(t.Context(), req))(t)
+}
+
+// plantNames puts needles into every name: scope, ids, session, subject, actor's note, filter, source, batch outcome.
+func plantNames(t testing.TB, db *DB, n *needles) (scope, session string, ids []string, bob string) {
+	t.Helper()
+	ctx := t.Context()
+	scope, session = "acme/"+n.next(), n.next()
+	s := db.Scope(scope, WithActor("agent"))
+	for range 8 {
+		id := "fact-" + n.next()
+		ids = append(ids, id)
+		must(s.Put(ctx, Artefact{ID: id, Text: "kettle " + n.words(4), Subject: n.next()}))(t)
+	}
+	for i := range 40 {
+		must(db.Scope("acme/bob").Put(ctx, Artefact{ID: fmt.Sprintf("fact-%d", i), Text: fmt.Sprintf("kettle of bob %d", i)}))(t)
+	}
+	require.NoError(t, s.Delete(ctx, ids[0]))
+	must(s.Put(ctx, Artefact{ID: "fact-" + n.next(), Text: "kettle derived", DerivedFrom: []Ref{{Scope: scope, ID: ids[1], Version: 1}}}))(t)
+	a := must(s.Assemble(ctx, Query{Text: "kettle " + n.next(), Budget: 4000, Filter: Filter{IDPrefix: "fact-" + n.next()[:4]}}))(t)
+	must(s.Assemble(ctx, Query{Text: "kettle", Budget: 4000, Filter: Filter{Subject: n.next()}}))(t)
+	tx := must(s.Begin(ctx))(t)
+	require.NoError(t, tx.Put(ctx, Artefact{ID: ids[2], Text: "kettle held"}))
+	require.ErrorIs(t, tx.Commit(ctx, Verdict{Confidence: 0.1, By: "judge", Note: "about " + ids[2]}), store.ErrHeld)
+	must(s.Directives().Step(ctx, "use "+n.next()))(t)
+	talk := s.Session(session)
+	for i := range 12 {
+		must(talk.Append(ctx, Turn{ID: "turn-" + n.next(), Role: []string{"user", "assistant"}[i%2], Text: "kettle " + n.words(3)}))(t)
+	}
+	bobs := must(db.Scope("acme/bob").Assemble(ctx, Query{Text: "kettle", Budget: 2000}))(t)
+	require.NotEmpty(t, a.Manifest.Trace)
+	return scope, session, ids, bobs.Manifest.Trace
+}
+
+// TestEraseNames: after an erase with Names no file has a name, with a crash at each step, too. The control: without Names
+// they are found. What is another's can still be explained and replayed, and every head of before holds.
+func TestEraseNames(t *testing.T) {
+	t.Parallel()
+	n := &needles{}
+	path := filepath.Join(t.TempDir(), "agent.ctx")
+	hook := func(string) error { return nil }
+	db := must(openOver(path, Options{}, filestore.Options{Hook: func(step string) error { return hook(step) }}))(t)
+	scope, _, _, bob := plantNames(t, db, n)
+	var heads []manifest.Head
+	for range 2 {
+		h := must(db.Head(ctx))(t)
+		heads = append(heads, h)
+		must(db.Admin().Checkpoint(ctx))(t)
+	}
+	request := ops.Request{Scope: scope, By: "operator", Reason: "asked for", Cascade: ops.Erase}
+
+	control := filepath.Join(t.TempDir(), "agent.ctx")
+	must(db.Admin().Backup(ctx, control, nil))(t)
+	plain := must(Open(control, Options{}))(t)
+	must(plain.Admin().Erase(ctx, request))(t)
+	require.NoError(t, plain.Close())
+	require.NotEmpty(t, n.hits(t, filepath.Dir(control)), "control: without Names they stay")
+
+	copies, steps, seen := t.TempDir(), []string{}, map[string]int{}
+	hook = func(step string) error {
+		if seen[step]++; seen[step] > 1 {
+			return nil
+		}
+		at := filepath.Join(copies, fmt.Sprintf("%02d", len(steps)))
+		require.NoError(t, os.Mkdir(at, 0o700))
+		require.NoError(t, dbtest.Copy(path, filepath.Join(at, "agent.ctx")))
+		steps = append(steps, step)
+		return nil
+	}
+	request.Names = true
+	request.DryRun = true
+	dry := must(db.Admin().Erase(ctx, request))(t)
+	require.NotZero(t, dry.Bodies)
+	request.DryRun = false
+	rep := must(db.Admin().Erase(ctx, request))(t)
+	hook = func(string) error { return nil }
+	require.Equal(t, dry.Bodies, rep.Done.Bodies)
+	require.Empty(t, rep.NamedBy)
+	require.Contains(t, steps, "prune vouched")
+	require.Contains(t, steps, "prune done")
+	require.Empty(t, n.hits(t, filepath.Dir(path)))
+	whole(t, db, heads)
+	require.True(t, must(db.Replay(ctx, bob))(t).Same)
+	pruned := 0
+	require.NoError(t, store.EachRecord(ctx, db.Manifests(), 0, heads[0].Size, false, func(r *manifest.Record) error {
+		if r.Pruned != nil {
+			pruned++
+			require.Equal(t, "operator", r.Pruned.By)
+			require.Contains(t, r.Pruned.String(), "erased at ")
+			require.ErrorIs(t, errOf(db.Manifests().Body(ctx, r.Index)), manifest.ErrPruned)
+		}
+		return nil
+	}))
+	require.NotZero(t, pruned)
+	now := must(db.Head(ctx))(t)
+	require.NoError(t, must(ops.NewReceipt(ctx, db.Manifests(), *rep.Done, now))(t).Verify(&now))
+	require.NotContains(t, fmt.Sprint(must(loop.Collect(db.Scopes(ctx, "acme", AtMost(100, "", nil))))(t)), scope)
+	must(db.Scope(scope).Put(ctx, Artefact{ID: "new", Text: "the scope can be used again"}))(t)
+	require.NoError(t, db.Close())
+
+	for i, step := range steps {
+		t.Run(fmt.Sprintf("%02d %s", i, step), func(t *testing.T) {
+			at := filepath.Join(copies, fmt.Sprintf("%02d", i))
+			db := must(Open(filepath.Join(at, "agent.ctx"), Options{}))(t)
+			require.Empty(t, n.hits(t, at))
+			whole(t, db, heads)
+			require.NoError(t, db.Close())
+		})
+	}
+}
+
+// TestEraseNamesOfOne: the names of a few artefacts and of a session go; what was written with them, and what stays and names
+// them, is said.
+func TestEraseNamesOfOne(t *testing.T) {
+	t.Parallel()
+	n := &needles{}
+	path := filepath.Join(t.TempDir(), "agent.ctx")
+	db := must(Open(path, Options{}))(t)
+	s := db.Scope("acme")
+	id, talk, turn := n.next(), n.next(), n.next()
+	require.NoError(t, s.Update(ctx, func(tx *Txn) error {
+		if err := tx.Put(ctx, Artefact{ID: id, Text: "of one"}); err != nil {
+			return err
+		}
+		return tx.Put(ctx, Artefact{ID: "other", Text: "written with it"})
+	}))
+	must(s.Put(ctx, Artefact{ID: "child", Text: "made of it", DerivedFrom: []Ref{{Scope: "acme", ID: id, Version: 1}}}))(t)
+	must(s.Session(talk).Append(ctx, Turn{ID: turn, Role: "user", Text: "a word"}))(t)
+	head := must(db.Head(ctx))(t)
+	for _, req := range []ops.Request{{Refs: []Ref{{Scope: "acme", ID: id}}}, {Session: Ref{Scope: "acme", ID: talk}}} {
+		req.By, req.Reason, req.Names = "desk", "request", true
+		rep := must(db.Admin().Erase(ctx, req))(t)
+		if len(req.Refs) > 0 {
+			require.Equal(t, []string{"acme:child"}, rep.NamedBy)
+		}
+	}
+	require.NotEmpty(t, n.hits(t, filepath.Dir(path)), "the row of the child names its parent, as NamedBy says")
+	must(db.Admin().Erase(ctx, ops.Request{Refs: []Ref{{Scope: "acme", ID: "child"}}, By: "desk", Reason: "request", Names: true}))(t)
+	require.Empty(t, n.hits(t, filepath.Dir(path)))
+	require.Equal(t, "written with it", must(s.Get(ctx, "other"))(t).Text)
+	require.Empty(t, must(db.Admin().Check(ctx, nil))(t))
+	must(db.Manifests().Verify(ctx, &head, nil))(t)
+	must(s.Session(talk).Append(ctx, Turn{ID: turn, Role: "user", Text: "again"}))(t)
+	require.NoError(t, db.Close())
+	db = must(Open(path, Options{}))(t)
+	require.Len(t, must(loop.Collect(db.Scope("acme").Session(talk).Turns(ctx, 0, AtMost(10, "", nil))))(t), 1)
+	require.NoError(t, db.Close())
+	require.NotEmpty(t, strings.TrimSpace(talk))
+}

@@ -2,6 +2,7 @@ package view
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -79,4 +80,42 @@ func FuzzFields(f *testing.F) {
 		require.NoError(t, CheckKnownFields(b, outer{}), "%q", b)
 		require.NoError(t, CheckFields(b, nil), "%q", b)
 	})
+}
+
+// A text passes exactly if the decoder changes nothing: U+FFFD is in it only where it was sent.
+func FuzzUnicode(f *testing.F) {
+	for _, s := range []string{`"a"`, "\"\xff\"", `"\ud800"`, `"\ud83d\ude00"`, `"\\ud800"`, `"\\\ud800"`, `"\udc00\ud800"`, `"\ud800\ud83d\ude00"`, `"\n\u00e9\uD83D\uDE00"`, "\"\ufffd\"", `"\ufffd"`, `\`, `"\u`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		err := CheckUnicode(b) // must not panic, whatever it is given
+		var s string
+		if json.Unmarshal(b, &s) != nil {
+			return
+		}
+		sent := strings.Count(string(b), "\ufffd") + strings.Count(strings.ToLower(strings.ReplaceAll(string(b), `\\`, "")), `\ufffd`)
+		if strings.Contains(string(b), "\xef\xbf\xbd") || sent > 0 {
+			return // the control character itself, or something near it
+		}
+		require.Equal(t, strings.Contains(s, "\ufffd"), err != nil, "%q", b)
+	})
+}
+
+func TestFillLists(t *testing.T) {
+	type part struct {
+		Names []string `json:"names"`
+		More  []string `json:"more,omitempty"`
+	}
+	v := struct {
+		Parts []part    `json:"parts"`
+		One   *part     `json:"one"`
+		None  *part     `json:"none"`
+		Bytes []byte    `json:"bytes"`
+		At    time.Time `json:"at"`
+		part
+	}{Parts: make([]part, 1), One: &part{}}
+	FillLists(&v)
+	b, err := json.Marshal(v)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"parts":[{"names":[]}],"one":{"names":[]},"none":null,"bytes":null,"at":"0001-01-01T00:00:00Z","names":null}`, string(b), "fields of an unexported struct cannot be set")
 }
