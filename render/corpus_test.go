@@ -150,22 +150,22 @@ func shown(p Page, shape shape, n int) Page {
 		turn.Name = ""
 		return turn
 	}
-	turn.ToolCallID = cutShort(turn.ToolCallID, escapeAttr, unescape)
+	turn.ToolCallID = cutShort(turn.ToolCallID, openAICallID, escapeAttr, unescape)
 	for i := range turn.ToolCalls {
-		turn.ToolCalls[i].ID = cutShort(turn.ToolCalls[i].ID, escapeAttr, unescape)
+		turn.ToolCalls[i].ID = cutShort(turn.ToolCalls[i].ID, openAICallID, escapeAttr, unescape)
 	}
-	if turn.Name = cutShort(turn.Name, escapeName, parseName); q.Role == RoleSystem || q.Role == RoleTool {
+	if turn.Name = cutShort(turn.Name, openAIName, escapeName, parseName); q.Role == RoleSystem || q.Role == RoleTool {
 		turn.Name = ""
 	}
 	return turn
 }
 
 // cutShort is what a reader gets of a name or call id that OpenAI is sent.
-func cutShort(s string, escape func(string) string, parse func(string) (string, error)) string {
-	if len(escape(s)) <= 64 {
+func cutShort(s string, limit int, escape func(string) string, parse func(string) (string, error)) string {
+	if len(escape(s)) <= limit {
 		return s
 	}
-	short, err := parse(shortened(s, escape))
+	short, err := parse(shortened(s, limit, escape))
 	if err != nil {
 		panic(err)
 	}

@@ -25,7 +25,7 @@ func callID(id string, p shape) string {
 	switch p {
 	case shapeAnthropic:
 	case shapeOpenAI:
-		return shortened(id, escapeAttr)
+		return shortened(id, openAICallID, escapeAttr)
 	default:
 		return escapeAttr(id)
 	}
@@ -39,17 +39,24 @@ func callID(id string, p shape) string {
 	return idMark + hex.EncodeToString([]byte(id))
 }
 
-// shortened encodes a name or call id for OpenAI, which accepts 64 bytes: of a
-// longer one the beginning, with a digest that keeps those apart that begin alike.
-func shortened(s string, encode func(string) string) string {
+// The bytes of a speaker's name and of a call id that OpenAI accepts. Ids of its
+// own Responses API and of other providers are longer than it takes back.
+const (
+	openAIName   = 64
+	openAICallID = 40
+)
+
+// shortened encodes a name or call id for OpenAI: of one above the limit the
+// beginning, with a digest that keeps those apart that begin alike.
+func shortened(s string, limit int, encode func(string) string) string {
 	whole := encode(s)
-	if len(whole) <= 64 {
+	if len(whole) <= limit {
 		return whole
 	}
 	begin := ""
 	for i := range s { // the escape of a character is not cut
 		next := encode(s[:i])
-		if len(next) > 40 {
+		if len(next) > limit-17 { // "_" and 16 digits follow
 			break
 		}
 		begin = next
@@ -62,7 +69,7 @@ func escapeAttr(s string) string { return string(appendAttr(nil, s)) }
 
 // encodeName writes a participant's name for OpenAI, which refuses white space
 // and <|\/>: those, %, and what does not show become %XX.
-func encodeName(name string) string { return shortened(name, escapeName) }
+func encodeName(name string) string { return shortened(name, openAIName, escapeName) }
 
 func escapeName(name string) string {
 	var b strings.Builder

@@ -80,7 +80,7 @@ func legalOpenAI(t require.TestingT, b []byte) {
 			require.Equal(t, "function", c.Type)
 			require.Regexp(t, legalFunction, c.Function.Name)
 			require.NotEmpty(t, c.ID)
-			require.LessOrEqual(t, len(c.ID), 64)
+			require.LessOrEqual(t, len(c.ID), 40)
 			require.False(t, due[c.ID], "%q twice", c.ID)
 			due[c.ID] = true
 			requireObject(t, []byte(c.Function.Arguments))

@@ -196,11 +196,11 @@ func TestImportForeign(t *testing.T) {
 // What one provider accepts and another one does not is written as the other accepts it, or left out and counted.
 func TestSessionExportIsAccepted(t *testing.T) {
 	file := newDB(t)
-	long := strings.Repeat("i", 65)
+	long := strings.Repeat("i", 41)
 	ok(t, `{"role":"user","name":"Dr. Who","content":[{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AAAA"}},{"type":"text","text":"look"}]}
 {"role":"assistant","content":[{"type":"thinking","thinking":"hm","signature":"x"},{"type":"text","text":"I look."},{"type":"tool_use","id":"a.b","name":"f","input":{}}]}
 {"role":"tool","tool_call_id":"a.b","content":[{"type":"text","text":"a cat"},{"type":"image_url","image_url":{"url":"https://x/y.png"}}]}
-{"role":"assistant","content":null,"tool_calls":[{"id":"`+long+`","type":"function","function":{"name":"f","arguments":"[1]"}},{"id":"c","type":"function","function":{"name":"f","arguments":"null"}}]}
+{"role":"assistant","content":null,"tool_calls":[{"id":"`+long+`","type":"function","function":{"name":"disk.read:`+strings.Repeat("a", 54)+`","arguments":"[1]"}},{"id":"c","type":"function","function":{"name":"`+strings.Repeat("g", 65)+`","arguments":"null"}}]}
 {"role":"tool","tool_call_id":"c","content":""}
 {"role":"tool","tool_call_id":"`+long+`","content":""}
 {"role":"user","content":[{"type":"text","text":" "},{"type":"image_url","image_url":{"url":"data:image/png;base64,BBBB"}},{"type":"text","text":"and this?"}]}
@@ -221,7 +221,9 @@ func TestSessionExportIsAccepted(t *testing.T) {
 	require.Equal(t, []any{block{"type": "text", "text": "I look."}}, said[1]["content"])
 	require.Equal(t, []any{block{"type": "text", "text": "a cat"}}, said[2]["content"])
 	id := said[3]["tool_calls"].([]any)[0].(block)["id"].(string)
-	require.Less(t, len(id), 64)
+	require.LessOrEqual(t, len(id), 40)
+	require.Regexp(t, "^disk_read_a{54}$", said[3]["tool_calls"].([]any)[0].(block)["function"].(block)["name"])
+	require.Regexp(t, "^g{64}$", said[3]["tool_calls"].([]any)[1].(block)["function"].(block)["name"])
 	require.ElementsMatch(t, []any{id, "c"}, []any{said[4]["tool_call_id"], said[5]["tool_call_id"]})
 	ok(t, ok(t, "", "session", "export", file, "acme/ann", "one"), "session", "append", file, "acme/ann", "two", "--jsonl")
 	require.Contains(t, ok(t, "", "session", "export", file, "acme/ann", "two", "--format", "md"), "(Dr. Who)", "the name is read as it was")
@@ -234,6 +236,7 @@ func TestSessionExportIsAccepted(t *testing.T) {
 	require.Regexp(t, "^[a-zA-Z0-9_-]+$", used[2].(block)["id"])
 	require.Equal(t, used[2].(block)["id"], said[2]["content"].([]any)[0].(block)["tool_use_id"])
 	used = said[3]["content"].([]any)
+	require.Regexp(t, "^g{65}$", used[1].(block)["name"], "Anthropic accepts longer ones")
 	require.Equal(t, block{"_unparsed": "[1]"}, used[0].(block)["input"])
 	require.Equal(t, block{"_unparsed": "null"}, used[1].(block)["input"])
 	require.Equal(t, []any{block{"type": "image", "source": block{"type": "base64", "media_type": "image/png", "data": "BBBB"}}, block{"type": "text", "text": "and this?"}},

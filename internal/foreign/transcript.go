@@ -221,17 +221,28 @@ type openAITurn struct {
 }
 
 func openAIID(id string) string {
-	if len(id) > 64 {
+	if len(id) > 40 { // Chat Completions refuses what its own Responses API and others make
 		return shortID(id)
 	}
 	return id
+}
+
+// functionName writes the name of a called function with the characters and in the length that OpenAI and Anthropic accept.
+func functionName(name string, limit int) string {
+	legal := strings.Map(func(r rune) rune {
+		if r == '_' || r == '-' || r < unicode.MaxASCII && (unicode.IsLetter(r) || unicode.IsDigit(r)) {
+			return r
+		}
+		return '_'
+	}, name)
+	return legal[:min(len(legal), limit)]
 }
 
 func (t *transcript) openAIMessage(v *ctxpage.Version) any {
 	m := &openAITurn{Role: roleOf(v), Name: writtenName(v.Name), Content: v.Text, ToolCallID: openAIID(v.ToolCallID)}
 	for _, c := range v.ToolCalls {
 		call := openAICall{ID: openAIID(c.ID), Type: "function"}
-		call.Function.Name, call.Function.Arguments = c.Name, c.Arguments
+		call.Function.Name, call.Function.Arguments = functionName(c.Name, 64), c.Arguments
 		m.ToolCalls = append(m.ToolCalls, call)
 	}
 	if len(v.Parts) > 0 {
@@ -323,7 +334,7 @@ func (t *transcript) anthropicMessage(v *ctxpage.Version) *anthropicTurn {
 				input, _ = json.Marshal(map[string]string{"_unparsed": c.Arguments}) // a string always marshals
 			}
 		}
-		m.Content = append(m.Content, map[string]any{"type": "tool_use", "id": anthropicID(c.ID), "name": c.Name, "input": input})
+		m.Content = append(m.Content, map[string]any{"type": "tool_use", "id": anthropicID(c.ID), "name": functionName(c.Name, 128), "input": input})
 	}
 	return m
 }
