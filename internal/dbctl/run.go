@@ -445,7 +445,7 @@ var said = strings.NewReplacer(": ctxpage: ", ": ", "\nctxpage: ", "\n",
 	"file, page or one of Options.Sources", "file or page",
 	"see what Salvage finds", "see what dbctl salvage finds",
 	"the file of a database, or a name that is not taken", "the file of a database; make one with: dbctl init FILE, where no FILE is yet",
-	"open it once for writing to make one", "make one with: dbctl init FILE")
+	"open it for writing, without MustExist, to make one", "make one with: dbctl init FILE")
 
 // hint adds what to do where the library, which knows no command line, cannot say it.
 func hint(err error) string {

@@ -515,9 +515,11 @@ func TestErrorsThatHelp(t *testing.T) {
 	require.Contains(t, r.err, "--verified --by")
 	empty := filepath.Join(t.TempDir(), "empty")
 	require.NoError(t, os.WriteFile(empty, nil, 0o600))
-	r = dbctl("", "stat", empty)
-	require.Equal(t, exitFailed, r.code)
-	require.Contains(t, r.err, "is empty; expected the file of a database; make one with: dbctl init FILE")
+	for _, args := range [][]string{{"stat", empty}, {"get", empty, "acme", "k"}, {"put", empty, "acme", "k", "x"}} { // read-only or not
+		r = dbctl("", args...)
+		require.Equal(t, exitFailed, r.code)
+		require.Contains(t, r.err, "is empty; expected the file of a database; make one with: dbctl init FILE")
+	}
 	require.Contains(t, dbctl("", "stat", empty+"2").err, "dbctl init")
 	r = dbctl("", "stat", filepath.Dir(empty))
 	require.Equal(t, exitUsage, r.code)

@@ -47,7 +47,7 @@ func (s *Store) openBolt(context.Context) (err error) {
 			return &store.CorruptError{File: s.opts.Path, Err: errors.New("the file is missing or empty, its log or archive is there"), Hint: store.HintSalvage}
 		}
 	}
-	if empty && s.opts.ReadOnly {
+	if empty && (s.opts.ReadOnly || s.opts.MustExist) {
 		return notMade(s.opts.Path)
 	}
 	if empty { // remove what a killed creation left, which bbolt would take for a database

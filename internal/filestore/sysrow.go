@@ -83,7 +83,7 @@ func (s *Store) loadSys(ctx context.Context) error {
 	if foreign {
 		return notDatabase(s.opts.Path)
 	}
-	if s.opts.ReadOnly {
+	if s.opts.ReadOnly || s.opts.MustExist {
 		return notMade(s.opts.Path)
 	}
 	return s.create(ctx)
@@ -96,7 +96,7 @@ func oldFormat(path string) error {
 
 // notMade is the error for a file whose creation was killed before anything was in it.
 func notMade(path string) error {
-	return fmt.Errorf("%w: %s is empty; expected the file of a database; open it once for writing to make one", store.ErrNotExist, path)
+	return fmt.Errorf("%w: %s is empty; expected the file of a database; open it for writing, without MustExist, to make one", store.ErrNotExist, path)
 }
 
 // decodeSys reads the system row, in the order of who may be believed: the format first, then
