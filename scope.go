@@ -14,6 +14,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/freshness"
 	"github.com/ctxpage/ctxpage/internal/loop"
+	"github.com/ctxpage/ctxpage/internal/remote"
 	"github.com/ctxpage/ctxpage/internal/rendering"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/ops"
@@ -154,15 +155,28 @@ func (s *Scope) Get(ctx context.Context, id string, opts ...ReadOption) (*Versio
 	if err := store.CheckID("id", id); err != nil {
 		return nil, err
 	}
-	at := s.db.began()
-	v, leaf, err := s.read(ctx, Ref{ID: id}, readOpts(opts))
-	if err == nil {
-		err = s.emitRead(ctx, at, leaf)
+	at, in := s.db.began(), ctx
+	guess := remote.Guessing(ctx, unobserved(s.db.store))
+	if guess != nil {
+		in = guess
+	}
+	v, err := s.get(in, at, id, opts)
+	if guess != nil && guess.Renew(err) {
+		v, err = s.get(in, at, id, opts)
 	}
 	if err != nil {
 		return nil, s.failed(s.db.since(ctx, at), manifest.TypeGet, err)
 	}
 	return v, nil
+}
+
+// get is Get once, from the time at on.
+func (s *Scope) get(ctx context.Context, at time.Time, id string, opts []ReadOption) (*Version, error) {
+	v, leaf, err := s.read(ctx, Ref{ID: id}, readOpts(opts))
+	if err != nil {
+		return nil, err
+	}
+	return v, s.emitRead(ctx, at, leaf)
 }
 
 // Recall reads the version, or the page, that a reference names, if its scope is visible from here: what an assembly showed as a
@@ -234,6 +248,11 @@ func (s *Scope) read(ctx context.Context, ref Ref, o readOptions) (*Version, *re
 	}
 	var f freshness.Finding
 	if l.Current {
+		if h := v.head(); h != nil && freshness.Ages(h) { // what follows asks sources, and may write
+			if err := remote.Guessed(ctx); err != nil {
+				return nil, nil, err
+			}
+		}
 		f = s.view.FreshenOne(ctx, v.head(), o.check)
 		if err := ctx.Err(); err != nil {
 			return nil, nil, err

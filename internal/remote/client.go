@@ -98,7 +98,9 @@ type Client struct {
 	freed   []store.Ticket // to be released
 	givenUp []uint64       // calls of Commit that no caller waits for
 	streams []*stream      // idle ones, the latest used last
-	left    chan struct{}  // closed when a server left, see watchServer; the next one is for the next server
+	// resolves are answers that may be old, for a Guess.
+	resolves map[store.Ref]answeredResolve
+	left     chan struct{} // closed when a server left, see watchServer; the next one is for the next server
 
 	releases chan struct{}   // of one: there are holds to be released
 	ended    context.Context // when the client is closed

@@ -22,6 +22,9 @@ func (c *Client) Info(ctx context.Context) (store.Info, error) {
 
 // Resolve: see store.Store.
 func (c *Client) Resolve(ctx context.Context, scopes store.Scopes, ref store.Ref) (store.Located, error) {
+	if g := guessOf(ctx); g != nil && !g.asked {
+		return c.resolveGuessed(ctx, g, scopes, ref)
+	}
 	return ask[store.Located](ctx, c, "Resolve", resolveAsk{scopes, ref}, callOptions{})
 }
 
@@ -197,9 +200,16 @@ func (c *Client) Append(ctx context.Context, leaves []*manifest.Record, d store.
 
 // append sends leaves and fills in what the store put into them.
 func (c *Client) append(ctx context.Context, leaves []*manifest.Record, d store.Durability) error {
-	got, err := ask[[]appended](ctx, c, "Append", appendAsk{Leaves: leaves, Durability: d}, callOptions{bound: true, writes: true, waited: true})
+	q := appendAsk{Leaves: leaves, Durability: d}
+	if g := guessOf(ctx); g != nil && g.used {
+		g.sent, q.Expect = true, &g.is
+	}
+	got, err := ask[[]appended](ctx, c, "Append", q, callOptions{bound: true, writes: true, waited: true})
 	if err != nil {
 		return err
+	}
+	if q.Expect != nil && len(got) == 0 {
+		return errGuess
 	}
 	for i := range min(len(got), len(leaves)) {
 		leaves[i].Index, leaves[i].Query, leaves[i].QuestionKept = got[i].Index, got[i].Query, got[i].QuestionKept

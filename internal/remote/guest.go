@@ -244,18 +244,27 @@ func (g *guest) Close() error {
 // Append: see store.Store.
 func (g *guest) Append(ctx context.Context, leaves []*manifest.Record, d store.Durability) error {
 	r := g.is.Load()
-	err := r.st.Append(ctx, leaves, d)
+	err := r.append(ctx, leaves, d)
 	retry, sent := g.moved(r, err)
 	if !retry {
 		return g.explained(err)
 	}
-	st := g.is.Load().st
+	r = g.is.Load()
+	st := r.st
 	if sent {
 		if leaves, err = Missing(ctx, st, leaves); err != nil || len(leaves) == 0 {
 			return err
 		}
 	}
-	return st.Append(ctx, leaves, d)
+	return r.append(ctx, leaves, d)
+}
+
+// append adds leaves at the store of the role. Only another process compares them with a guess.
+func (r *role) append(ctx context.Context, leaves []*manifest.Record, d store.Durability) error {
+	if err := Guessed(ctx); err != nil && r.owns() {
+		return err
+	}
+	return r.st.Append(ctx, leaves, d)
 }
 
 // Maintain: see store.Store. A job that was sent to the owner before, and changes anything, is not run again: that owner may

@@ -187,8 +187,11 @@ func servePrepare(r *request, q prepareAsk) (out prepared, err error) {
 	return out, nil
 }
 
-// serveAppend appends leaves and returns what the store filled in.
+// serveAppend appends leaves and returns what the store filled in. The list is empty if something else was expected.
 func serveAppend(r *request, q appendAsk) ([]appended, error) {
+	if q.Expect != nil && !q.Expect.holds(r.ctx, r.store) {
+		return nil, nil
+	}
 	if err := r.store.Append(r.ctx, q.Leaves, q.Durability); err != nil {
 		return nil, err
 	}

@@ -118,6 +118,7 @@ type (
 	appendAsk struct {
 		Leaves     []*manifest.Record
 		Durability store.Durability
+		Expect     *expected // otherwise nothing is appended; nil: nothing is expected
 	}
 	// appended has the fields that a store fills in a leaf that it takes.
 	appended struct {

@@ -43,6 +43,7 @@ func vectors() map[string]any {
 		"Append asked": appendAsk{Leaves: []*manifest.Record{{Type: manifest.TypeAssemble, Trace: "t", Pages: []manifest.Page{
 			{Num: 7, Version: 1, Form: 1, Tokens: 75, Score: 3308}, {Num: 9, Version: 2, Ranges: [][2]uint32{{0, 300}}, Reason: "duplicate"},
 		}, Excluded: []manifest.Exclusion{{Reason: "budget", Count: 1, Nearest: []manifest.Page{{Num: 3, Version: 1}}}}}, {Type: manifest.TypeGet}}},
+		"Append asked, expecting": appendAsk{Leaves: []*manifest.Record{{Type: manifest.TypeGet}}, Expect: &expected{store.Scopes{"acme"}, store.Ref{ID: "policy"}, store.Located{Version: 2, LSN: 41, Current: true}}},
 		"Prepare answer": answer[prepared]{LSN: 42, Value: prepared{
 			Whole: true, Candidates: store.Candidates{LSN: 42, Hits: []store.Candidate{{Key: store.PageKey{Num: 7, Version: 1}, Ref: store.Ref{ID: "policy"}, Near: true, Cosine: new(float64)}, {Key: store.PageKey{Num: 300, Version: 1}, Ref: store.Ref{ID: "house"}, Beside: .5}}},
 		}},
@@ -59,7 +60,7 @@ type failure struct{ Err error }
 
 var vectorOrder = []string{
 	"Resolve asked", "Load asked", "State asked", "Refresh asked", "Hold asked", "Changes asked", "Outcome asked", "Scan asked", "Commit asked", "Append asked",
-	"Commit answer", "State answer", "Prepare answer", "progress", "failed", "failed, fields", "Hello answer", "refused",
+	"Commit answer", "State answer", "Prepare answer", "progress", "failed", "failed, fields", "Hello answer", "refused", "Append asked, expecting",
 }
 
 // The bytes of messages stay what they were: those in the file are read into today's types and written again.
