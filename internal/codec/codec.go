@@ -93,6 +93,15 @@ func (d *Decoder) U64() uint64 {
 
 // Uvarint reads an unsigned number of at most ten bytes.
 func (d *Decoder) Uvarint() uint64 {
+	if len(d.B) > 0 && d.B[0] < 0x80 { // most
+		v := d.B[0]
+		d.B = d.B[1:]
+		return uint64(v)
+	}
+	return d.longUvarint()
+}
+
+func (d *Decoder) longUvarint() uint64 {
 	v, n := binary.Uvarint(d.B)
 	if n <= 0 {
 		d.Fail()
@@ -113,7 +122,14 @@ func (d *Decoder) Count(min int) int {
 }
 
 // Bytes reads what Encoder.Bytes wrote. The result is borrowed from the input; see Own.
-func (d *Decoder) Bytes() []byte { return d.Take(d.Count(1)) }
+func (d *Decoder) Bytes() []byte {
+	if b := d.B; d.Err == nil && len(b) > 0 && b[0] < 0x80 && int(b[0]) < len(b) { // most
+		n := int(b[0]) + 1
+		d.B = b[n:]
+		return b[1:n:n]
+	}
+	return d.Take(d.Count(1))
+}
 
 // Str reads what Encoder.Str wrote, as a copy.
 func (d *Decoder) Str() string { return string(d.Bytes()) }

@@ -1,6 +1,11 @@
 package remote
 
 import (
+	"encoding/binary"
+	"io"
+	"math"
+	"reflect"
+
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -40,3 +45,114 @@ var candidateFields = codec.Record[store.Candidate]{Name: "a candidate", Fields:
 	codec.Float(30, "Beside", func(c *store.Candidate) *float64 { return &c.Beside }),
 	codec.Text(31, "Excluded", func(c *store.Candidate) *string { return &c.Excluded }),
 }}
+
+var candidateRecord = recordOf(candidateFields.Append, candidateFields.Read)
+
+// getCandidates reads the elements of a list of candidates, those in the usual form directly: by the list of fields they took longer
+// than the rest of an assembly's trip.
+func getCandidates(d *reader, n int) ([]store.Candidate, error) {
+	out := make([]store.Candidate, 0, min(n, atOnce))
+	var last store.Candidate
+	for range n {
+		b := d.b[len(d.b)-d.in.Len():]
+		const bin8 = 0xc4 // of msgpack
+		out = append(out, store.Candidate{})
+		c := &out[len(out)-1]
+		if len(b) > 2 && b[0] == bin8 && int(b[1]) <= len(b)-2 && readCandidate(b[2:2+b[1]], c, &last) {
+			_, _ = d.in.Seek(2+int64(b[1]), io.SeekCurrent) // it is there
+		} else {
+			*c = store.Candidate{}
+			if err := getRecord(d, candidateRecord, reflect.ValueOf(c).Elem()); err != nil {
+				return nil, err
+			}
+		}
+		last = *c
+	}
+	return out, nil
+}
+
+// readCandidate reads a candidate whose fields are short and known; false: candidateFields must read it. Most have the scope and
+// the group of the last one.
+func readCandidate(b []byte, c, last *store.Candidate) bool {
+	tag, ok := byte(0), true
+	for ok && len(b) > 2 && b[0] > tag && b[1] < 0x80 && int(b[1]) <= len(b)-2 && b[1] > 0 {
+		v := b[2 : 2+b[1]]
+		tag, b = b[0], b[2+b[1]:]
+		switch tag {
+		case 1:
+			ok = number(v, &c.Key.Num)
+		case 2:
+			ok = number(v, &c.Key.Version)
+		case 3:
+			c.Ref.Scope = again(v, last.Ref.Scope)
+		case 4:
+			c.Ref.ID = string(v)
+		case 5:
+			ok = signed(v, &c.Ref.Page)
+		case 6:
+			ok = number(v, &c.Ref.Version)
+		case 7:
+			ok = number(v, &c.Kind)
+		case 8:
+			ok = number(v, &c.Provenance)
+		case 9:
+			ok = signed(v, &c.AsOf)
+		case 10:
+			ok = signed(v, &c.Tokens)
+		case 11:
+			ok = signed(v, &c.Pages)
+		case 14:
+			ok = number(v, &c.Group)
+		case 15:
+			c.GroupName = again(v, last.GroupName)
+		case 16:
+			ok = signed(v, &c.Seq)
+		case 17:
+			ok = number(v, &c.Lexical.Num)
+		case 18:
+			ok = float(v, &c.Lexical.Score)
+		case 19:
+			ok = float(v, &c.Lexical.Own)
+		case 20:
+			ok = float(v, &c.Lexical.Near)
+		case 21:
+			ok = float(v, &c.Lexical.Group)
+		case 26:
+			ok = float(v, &c.Lexical.Level)
+		case 30:
+			ok = float(v, &c.Beside)
+		default:
+			return false
+		}
+	}
+	return ok && len(b) == 0
+}
+
+// number, signed and float read the whole of a value.
+func number[N ~uint8 | ~uint32 | ~uint64](v []byte, to *N) bool {
+	x, n := binary.Uvarint(v)
+	*to = N(x)
+	return n == len(v) && uint64(*to) == x
+}
+
+func signed[N ~int | ~int64](v []byte, to *N) bool {
+	x, n := binary.Varint(v)
+	*to = N(x)
+	return n == len(v) && int64(*to) == x
+}
+
+func float(v []byte, to *float64) bool {
+	if len(v) != 8 {
+		return false
+	}
+	*to = math.Float64frombits(binary.BigEndian.Uint64(v))
+	return !math.IsNaN(*to) && !math.IsInf(*to, 0)
+}
+
+// again returns v as a string, and last if that is the same.
+func again(v []byte, last string) string {
+	if string(v) == last {
+		return last
+	}
+	return string(v)
+}

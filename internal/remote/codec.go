@@ -56,7 +56,7 @@ var recordTypes = map[reflect.Type]record{
 	reflect.TypeFor[store.Artefact]():  recordOf(format.ArtefactFields.Append, format.ArtefactFields.Read),
 	reflect.TypeFor[store.Put]():       recordOf(format.PutFields.Append, format.PutFields.Read),
 	reflect.TypeFor[manifest.Record](): recordOf(archive.AppendRecord, archive.ReadRecord),
-	reflect.TypeFor[store.Candidate](): recordOf(candidateFields.Append, candidateFields.Read),
+	reflect.TypeFor[store.Candidate](): candidateRecord,
 }
 
 // putRecord writes a record as a byte string.
@@ -66,15 +66,15 @@ func putRecord(e *writer, r record, v reflect.Value) {
 	e.bytes(e.record.B)
 }
 
-// getRecord reads what putRecord wrote; v is zero before.
+// getRecord reads what putRecord wrote; v is zero before. A record copies what it takes, so its bytes are borrowed.
 func getRecord(d *reader, r record, v reflect.Value) error {
-	b, err := d.bytes()
+	b, err := d.borrow()
 	if err != nil {
 		return err
 	}
-	of := codec.Decoder{B: b}
-	r.read(&of, v)
-	return of.Done()
+	d.record = codec.Decoder{B: b}
+	r.read(&d.record, v)
+	return d.record.Done()
 }
 
 // member is a field of a struct that is sent.
@@ -419,15 +419,27 @@ func getBytes(d *reader, v reflect.Value) error {
 // getElements reads a slice of n elements, each by reflection. Memory is taken as they come, not as
 // they are announced.
 func getElements(d *reader, v reflect.Value, n int) error {
+	if to, is := v.Addr().Interface().(*[]store.Candidate); is {
+		list, err := getCandidates(d, n)
+		*to = list
+		return err
+	}
 	t := v.Type()
 	out := reflect.MakeSlice(t, min(n, atOnce), min(n, atOnce))
+	r, is := recordTypes[t.Elem()]
 	for i := range n {
 		if i == out.Len() {
 			more := reflect.MakeSlice(t, min(n, 2*i), min(n, 2*i))
 			reflect.Copy(more, out)
 			out = more
 		}
-		if err := get(d, out.Index(i)); err != nil {
+		var err error
+		if is {
+			err = getRecord(d, r, out.Index(i))
+		} else {
+			err = get(d, out.Index(i))
+		}
+		if err != nil {
 			return err
 		}
 	}

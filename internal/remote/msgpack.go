@@ -70,10 +70,12 @@ func (w *writer) bytes(v []byte) {
 // lengths announce them, and only errors nest, which are bounded. Its results share no memory with the
 // message, unless a method says so.
 type reader struct {
-	in    *bytes.Reader // d reads no further than it decodes
-	d     *msgpack.Decoder
-	field [maxName]byte
-	depth int // of errors in errors
+	b      []byte
+	in     *bytes.Reader // over b; d reads no further than it decodes
+	d      *msgpack.Decoder
+	record codec.Decoder // of the record that is read
+	field  [maxName]byte
+	depth  int // of errors in errors
 }
 
 // maxName bounds the name of a field, also of one that this program does not know.
@@ -81,7 +83,7 @@ const maxName = 255
 
 func newReader(b []byte) *reader {
 	in := bytes.NewReader(b)
-	return &reader{in: in, d: msgpack.NewDecoder(in)}
+	return &reader{b: b, in: in, d: msgpack.NewDecoder(in)}
 }
 
 // null reads a nil, if one is next.
@@ -100,17 +102,25 @@ func (r *reader) text() (string, error)     { return r.d.DecodeString() }
 func (r *reader) list() (int, error)        { return r.d.DecodeArrayLen() }
 func (r *reader) dict() (int, error)        { return r.d.DecodeMapLen() }
 
-// bytes checks the length itself: the decoder would take the memory that a length announces.
 func (r *reader) bytes() ([]byte, error) {
+	b, err := r.borrow()
+	return bytes.Clone(b), err
+}
+
+// borrow is bytes without a copy: they are part of the message. It checks the length itself: the decoder would take the memory that a
+// length announces.
+func (r *reader) borrow() ([]byte, error) {
 	n, err := r.d.DecodeBytesLen()
 	if err != nil || n < 0 {
 		return nil, err
 	}
-	if n > r.in.Len() {
+	left := r.in.Len()
+	if n > left {
 		return nil, io.ErrUnexpectedEOF
 	}
-	b := make([]byte, n)
-	return b, r.d.ReadFull(b)
+	at := len(r.b) - left
+	_, err = r.in.Seek(int64(n), io.SeekCurrent)
+	return r.b[at : at+n : at+n], err
 }
 
 // skip passes over a value. It counts what nests: a call for each level would take up the stack.
