@@ -30,9 +30,10 @@ import (
 type appender struct {
 	*segment       // end: where the next frame goes; length: guarded by Log.lead
 	alloc    int64 // the file has zeros from end to here
-	step     int64
-	full     bool // the last attempt to preallocate found no space
-	tail     tail // a window over the zeros
+	least    int64 // the reserve of a short segment
+	step     int64 // the largest step of preallocation; half of it is the largest reserve
+	full     bool  // the last attempt to preallocate found no space
+	tail     tail  // a window over the zeros
 }
 
 var zeros [256 << 10]byte // never written to
@@ -61,12 +62,13 @@ func (a *appender) put(b []byte, unsynced bool) error {
 	return nil
 }
 
-// ahead preallocates so that n bytes fit and half a step remains behind them. If the disk is full
+// ahead preallocates so that n bytes fit and the reserve remains behind them. If the disk is full
 // and the n bytes fit in what is there, it only notes that (full). So a group that passes here is
 // not ended by a full disk in the middle, where the file system writes in place.
 func (a *appender) ahead(n int64) error {
-	if need := a.end + n + a.step/2; need > a.alloc {
-		target := (need + a.step - 1) / a.step * a.step
+	reserve, step := a.spaceAt(a.end + n)
+	if need := a.end + n + reserve; need > a.alloc {
+		target := (need + step - 1) / step * step
 		err := a.extend(target)
 		if err != nil && !noSpace(err) {
 			return fmt.Errorf("preallocate %s: %w", a.path, err)
@@ -77,6 +79,19 @@ func (a *appender) ahead(n int64) error {
 		}
 	}
 	return nil
+}
+
+// spaceAt returns reserve and step of a segment whose records end at end. Both grow with it, so that a short log takes little
+// space and a long one is seldom extended. What a checkpoint may need on a full disk grows with the log, too.
+func (a *appender) spaceAt(end int64) (reserve, step int64) {
+	reserve = a.least
+	for reserve < end/2 {
+		reserve *= 2
+	}
+	if reserve >= a.step/2 {
+		return a.step / 2, a.step
+	}
+	return reserve, reserve / 4
 }
 
 // extend writes zeros up to target, and counts those that reached the file even if an error ends

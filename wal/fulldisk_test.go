@@ -19,7 +19,16 @@ func TestOpenOnFullDisk(t *testing.T) {
 		o.SegmentBytes = 4 << 20 // preallocated in steps of 32 KiB
 		return o
 	}
-	for _, clean := range []bool{true, false} {
+	small := func(fsys *dbtest.FS) wal.Options {
+		o := options(fsys)
+		o.SegmentBytes, o.LeastReserve = 64<<20, 8<<10 // doubled to 16 KiB by the records of the test
+		return o
+	}
+	for i := range 4 {
+		clean, big := i%2 == 0, big
+		if i >= 2 {
+			big = small
+		}
 		fsys := dbtest.NewFS()
 		l, _, _ := mustOpen(t, big(fsys))
 		for range 20 {
@@ -52,6 +61,57 @@ func TestOpenOnFullDisk(t *testing.T) {
 	fsys.Limit(1)
 	_, _, _, err := open(big(fsys))
 	require.ErrorIs(t, err, syscall.ENOSPC, "the control")
+}
+
+// TestLeastReserve: a short log keeps a small reserve, which doubles as it grows, and the largest when it is told that the disk
+// fills up. Never is it full while there is space. The control is a log that begins with the largest.
+func TestLeastReserve(t *testing.T) {
+	for _, told := range []bool{false, true} {
+		fsys := dbtest.NewFS()
+		o := options(fsys)
+		o.SegmentBytes, o.LeastReserve = 64<<20, 48<<10
+		l, _, _ := mustOpen(t, o)
+		commit(t, l, 3000)
+		require.EqualValues(t, 60<<10, fsys.Used())
+		if told {
+			require.NoError(t, l.Reserve())
+			require.EqualValues(t, 512<<10, fsys.Used())
+		}
+		for l.Size() < 1<<20 {
+			commit(t, l, 3000)
+			require.NoError(t, l.Grow(0))
+			room, reserve := l.Room()
+			require.GreaterOrEqual(t, room, reserve)
+			if !told {
+				require.GreaterOrEqual(t, reserve, min(max(l.Size()/2, 48<<10), 256<<10))
+				require.LessOrEqual(t, room, reserve*5/4+reserve>>18*(448<<10), "a step more, and the largest is 512 KiB")
+			}
+		}
+		_, reserve := l.Room()
+		require.EqualValues(t, 256<<10, reserve)
+		require.NoError(t, l.Close(wal.KindMark, nil))
+	}
+
+	fsys := dbtest.NewFS()
+	o := options(fsys)
+	o.SegmentBytes, o.LeastReserve = 64<<20, 48<<10
+	l, _, _ := mustOpen(t, o)
+	commit(t, l, 3000)
+	fsys.Limit(fsys.Used() + 20<<10)
+	require.NoError(t, l.Reserve(), "a full disk is no error")
+	require.ErrorIs(t, l.Grow(0), wal.ErrFull)
+	_, err := l.Enqueue(wal.KindCommit, false, body(l.Last()+1, 1000))
+	require.ErrorIs(t, err, wal.ErrFull)
+	seq := must(l.Enqueue(wal.KindCommit, true, body(l.Last()+1, 1000)))(t)
+	require.NoError(t, l.Sync(ctx, seq, nil))
+	require.NoError(t, l.Close(wal.KindMark, nil))
+
+	fsys = dbtest.NewFS()
+	o.FS, o.LeastReserve = fsys, 0
+	l, _, _ = mustOpen(t, o)
+	commit(t, l, 3000)
+	require.EqualValues(t, 512<<10, fsys.Used(), "the control")
+	require.NoError(t, l.Close(wal.KindMark, nil))
 }
 
 // TestUrgentRecordsEnd: urgent records are refused when what was preallocated is used up; the log is not poisoned and closes.

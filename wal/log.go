@@ -36,6 +36,7 @@ type Record struct {
 type Options struct {
 	FS           FS               // nil: OS()
 	SegmentBytes int64            // size from which the next segment is started; 0: 64 MiB
+	LeastReserve int64            // bytes that a short segment keeps preallocated for urgent records; it doubles as the segment grows. 0: the most from the start. See Log.Reserve
 	GroupWait    time.Duration    // longest a group waits for recently seen committers; 0: 100µs, < 0: never
 	Salt         func() uint64    // salt of a new segment; nil: crypto/rand
 	OnDurable    func(seq uint64) // called in order, one at a time, before a Sync that waits for seq returns; it must not call the log
@@ -147,8 +148,9 @@ type Log struct {
 	next    *round // changed only with the lead held as well
 	expect  int32  // how many members the next round may have; guarded by the lead
 	closing bool   // Close has begun
-	full    bool   // less than half a step is preallocated, and there was no space for more
+	full    bool   // less than the reserve is preallocated, and there was no space for more
 	unused  int64  // bytes that are preallocated and not written, as of the last write
+	reserve int64  // how many there must be
 	err     error  // poisoned, closed or read-only
 	lost    bool   // poisoned for lack of space, and nothing of the group reached the file
 	sealed  []span // segments before the active one
@@ -251,12 +253,15 @@ func noSegment(dir string) error {
 func newLog(dir string, opts Options) *Log {
 	step := min(max(opts.SegmentBytes/128, minStep), maxStep)
 	l := &Log{
-		storage: storage{fs: opts.FS, dir: dir, salt: opts.Salt, syncFile: opts.Sync, noSync: opts.NoSync, step: step},
+		storage: storage{fs: opts.FS, dir: dir, salt: opts.Salt, syncFile: opts.Sync, noSync: opts.NoSync, step: step, least: step / 2},
 		opts:    opts,
 		lead:    make(chan struct{}, 1),
 		before:  &round{finished: true},
 		cur:     &round{finished: true},
 		next:    &round{},
+	}
+	if opts.LeastReserve > 0 {
+		l.least = min(opts.LeastReserve, step/2)
 	}
 	l.lead <- struct{}{}
 	return l
@@ -374,6 +379,36 @@ func (l *Log) Grow(n int64) error {
 	return nil
 }
 
+// Reserve keeps the largest reserve from now on, whatever Options.LeastReserve says, for a caller that sees the disk fill up.
+// A full disk is no error here: ErrFull is for the records that find no space.
+func (l *Log) Reserve() error {
+	l.wmu.Lock()
+	defer l.wmu.Unlock()
+	l.mu.Lock()
+	if l.err != nil {
+		defer l.mu.Unlock()
+		return l.err
+	}
+	l.mu.Unlock()
+	l.least, l.act.least = l.step/2, l.step/2
+	err := l.act.ahead(0)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.note()
+	if err != nil && !errors.Is(err, errNothingWritten) {
+		return l.poison(err)
+	}
+	return nil
+}
+
+// Room returns how many preallocated bytes are behind all records, written or not, and how many there must be for the log
+// not to be full.
+func (l *Log) Room() (bytes, reserve int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.unused - int64(len(l.buf)), l.reserve
+}
+
 // Shrink frees the preallocated space except keep bytes, for a caller that needs a little space to
 // free more. The next write preallocates again.
 func (l *Log) Shrink(keep int64) error {
@@ -401,7 +436,8 @@ func (l *Log) Shrink(keep int64) error {
 // note copies the appender's counts of space. wmu and mu are held.
 func (l *Log) note() {
 	l.unused = l.act.alloc - l.act.end
-	l.full = l.unused < l.act.step/2
+	l.reserve, _ = l.act.spaceAt(l.act.end)
+	l.full = l.unused < l.reserve
 }
 
 // checkRecord refuses a record that could not be read back.

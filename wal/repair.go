@@ -20,7 +20,8 @@ type storage struct {
 	salt     func() uint64
 	syncFile func(File) error
 	noSync   bool
-	step     int64 // space is preallocated in multiples of it; half of it is kept ahead of the records
+	least    int64 // the reserve of a short segment; guarded by Log.wmu once the log is open
+	step     int64 // of a long one: space is preallocated in multiples of it, and half of it is the reserve
 }
 
 // syncDir makes the names in a directory durable, unless syncs are off for a test.
@@ -95,7 +96,7 @@ func (st *storage) create(seg *segment, fill func(*appender) error) (*appender, 
 	if err != nil {
 		return nil, err
 	}
-	a := &appender{segment: seg, step: st.step}
+	a := &appender{segment: seg, least: st.least, step: st.step}
 	a.file = f
 	err = a.append(seg.header())
 	if err == nil && fill != nil {
@@ -195,7 +196,7 @@ func (st *storage) reopen(seg *segment, final int64) (*appender, error) {
 	}
 	own := *seg
 	own.file = f
-	a := &appender{segment: &own, step: st.step}
+	a := &appender{segment: &own, least: st.least, step: st.step}
 	if err := a.rewriteTail(final, st.sync); err != nil {
 		f.Close()
 		return nil, err
@@ -234,7 +235,7 @@ func (st *storage) inPlace(ctx context.Context, ls *listing, tail int) (*appende
 	}
 	own := *old
 	own.file = f
-	a := &appender{segment: &own, step: st.step}
+	a := &appender{segment: &own, least: st.least, step: st.step}
 	if err = a.renew(ctx, st.sync); err == nil {
 		err = st.sync(f)
 	}

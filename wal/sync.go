@@ -297,10 +297,10 @@ func (l *Log) regrow() error {
 	return l.poison(err)
 }
 
-// needReserve refuses a new segment with less than a quarter of a step behind its header: it could take
+// needReserve refuses a new segment with less than half of the reserve behind its header: it could take
 // no record. It gets more when the old segment is gone.
 func needReserve(a *appender) error {
-	if a.alloc-a.end < a.step/4 {
+	if reserve, _ := a.spaceAt(a.end); a.alloc-a.end < reserve/2 {
 		return fmt.Errorf("preallocate %s: %w", a.path, errNoSpace)
 	}
 	return nil
@@ -456,8 +456,9 @@ func (l *Log) writeClose(kind Kind, body []byte, lost bool) error {
 	b := appendFrame(nil, kind, flagClose, l.written+1, body)
 	finishFrame(b, l.act.key, l.written)
 	err := l.act.append(b)
-	if err == nil { // half a step stays: the next Open may find the disk full
-		err = l.act.trim(l.step/2, l.sync)
+	if err == nil { // the reserve stays: the next Open may find the disk full
+		reserve, _ := l.act.spaceAt(l.act.end)
+		err = l.act.trim(reserve, l.sync)
 	}
 	if err != nil {
 		return fmt.Errorf("wal: close: %w", err)

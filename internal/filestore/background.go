@@ -82,6 +82,7 @@ func (s *Store) workOnce() (next time.Duration, ok bool) {
 		s.opts.Logger.Error("the log cannot be synced; nothing is committed until the database is opened again", "path", s.opts.Path, "error", err)
 		return 0, false
 	}
+	s.free() // a program that only reads sees the disk fill up as well
 	if full := s.logFull(); time.Now().After(s.worker.retryAt) && (full || s.due()) {
 		if !s.workCheckpoint(full) {
 			return 0, false

@@ -148,6 +148,7 @@ type Store struct {
 	squeeze    int            // what a checkpoint does to free the log whatever its size; under ckptMu
 	relief     relief
 	spaceCache spaceCache
+	reserved   atomic.Bool                     // the log keeps its largest reserve; see free
 	unrecorded atomic.Pointer[manifest.Record] // the leaf of a recovery that found no space on the disk
 
 	broken atomic.Pointer[error] // bbolt panicked with its locks held

@@ -70,8 +70,8 @@ const maxKeptRecord = 1 << 20
 // leaves between two syncs.
 const maxKeptFlying = 16 << 10
 
-// readSpace bounds the bytes of leaves that go into a full log: a quarter of its preallocated space.
-// So reads go on for a while, and deletes and a clean end always find the rest. After that reads fail,
+// readSpace bounds the bytes of leaves that go into a full log: a quarter of its largest reserve.
+// So reads go on for a while, and deletes and a clean end always find the rest (deleteSpace). After that reads fail,
 // because they cannot be audited.
 const readSpace = 64 << 10
 
@@ -167,7 +167,7 @@ func (l *fileLog) leave(leaf *engine.Leaf) (seq uint64, err error) {
 	switch size := len(l.head) + len(leaf.Body()) + 64; {
 	case err == nil:
 		l.urgent = 0
-	case errors.Is(err, engine.ErrLogFull) && l.urgent+size <= readSpace:
+	case errors.Is(err, engine.ErrLogFull) && l.urgent+size <= readSpace && l.leavesDeletes(size):
 		l.urgent += size
 		seq, err = l.append(wal.KindAudit, true, l.parts[:]...)
 	}
@@ -177,6 +177,13 @@ func (l *fileLog) leave(leaf *engine.Leaf) (seq uint64, err error) {
 	leaf.Seq = seq
 	l.flying = append(l.flying, engine.Entry{Leaf: leaf})
 	return seq, nil
+}
+
+// leavesDeletes reports whether deletes still have their space in a full log after so many bytes more. It is measured, not
+// counted: the last commit and marks took of it, too.
+func (l *fileLog) leavesDeletes(size int) bool {
+	room, keeps := l.s.log.Room()
+	return room-int64(size) >= min(deleteSpace, keeps/2)
 }
 
 // maxRecord is the longest record, bytes.

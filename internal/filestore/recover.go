@@ -62,8 +62,13 @@ func (s *Store) leftBehind() (bool, error) {
 
 // openLog opens the log and calls replay for its records.
 func (s *Store) openLog(ctx context.Context, mustExist bool, replay func(wal.Record) error) (*wal.Log, wal.Recovery, error) {
+	least := int64(leastReserve)
+	if free := s.free(); free < spaceCacheAbove {
+		least = 0
+		s.reserved.Store(true)
+	}
 	log, rec, err := wal.Open(ctx, s.opts.Path+"-wal", wal.Options{
-		Sync: s.opts.sync(), FS: s.opts.FS, ReadOnly: s.opts.ReadOnly, MustExist: mustExist, OnDurable: s.line.durable, NoSync: s.opts.NoSync,
+		LeastReserve: least, Sync: s.opts.sync(), FS: s.opts.FS, ReadOnly: s.opts.ReadOnly, MustExist: mustExist, OnDurable: s.line.durable, NoSync: s.opts.NoSync,
 		SegmentBytes: s.opts.Segment, Sealed: s.ring.Load() != nil, MaxRecord: maxRecord + Overhead,
 	}, replay)
 	if errors.Is(err, fs.ErrNotExist) {

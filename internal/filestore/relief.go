@@ -20,7 +20,7 @@ import (
 //
 //	disk   puts leave checkpointSpace and a share of the file, so that this database alone never fills the disk
 //	log    has preallocated zeros, for deletes, what gc drops, marks, a clean end and some reads; a checkpoint without space gets all but
-//	       checkpointKeep (wal.Log.Shrink)
+//	       checkpointKeep (wal.Log.Shrink). While the disk has more than spaceCacheAbove, a short log has less of them (leastReserve)
 //	file   pages that bbolt freed count as space for rows
 //
 // Space is freed by a checkpoint. Then the log begins a new segment and the old ones go. Space that gc
@@ -43,8 +43,30 @@ const (
 	spaceCacheAbove = 128 << 20 // with this many bytes free, space is not counted for a while
 	fillRate        = 8 << 30   // bytes a second: no disk is filled faster
 	spaceCacheFor   = 50 * time.Millisecond
+	leastReserve    = 48 << 10  // what a short log keeps, while the disk has space: commits in progress take leastBulk of it, reads leave deleteSpace
+	deleteSpace     = 24 << 10  // of what the log keeps, reads leave this much to deletes, marks and a clean end, or half of it
 	bulkBytes       = 128 << 10 // from this many bytes of batches in progress, the log preallocates before it takes them
+	leastBulk       = 8 << 10   // the same while it keeps less than checkpointKeep and bulkBytes
 )
+
+// free returns the bytes that may still be written on the disk; -1: not known. When they become few, the log takes all the
+// space that it keeps for a full disk.
+func (s *Store) free() int64 {
+	free := freeBytes(filepath.Dir(s.opts.Path))
+	if free < spaceCacheAbove && s.log != nil && !s.opts.ReadOnly && s.reserved.CompareAndSwap(false, true) {
+		_ = s.log.Reserve() // an error is the log's, which returns it for the next record
+	}
+	return free
+}
+
+// bulkFrom returns from how many bytes of batches in progress on the log preallocates: what comes without that is taken from what it
+// keeps.
+func (s *Store) bulkFrom() int64 {
+	if _, keeps := s.log.Room(); keeps >= leastReserve && keeps < checkpointKeep+bulkBytes {
+		return leastBulk
+	}
+	return bulkBytes
+}
 
 // relief is the time and the error of the last relieve that failed. Guarded by ckptMu.
 type relief struct {
@@ -189,7 +211,7 @@ func (s disk) NoSpace(err error, n int64) error {
 // this one included.
 func (s *Store) space(puts bool, under int64) error {
 	if now := time.Now(); puts && !s.opts.Greedy && !s.spaceCache.fresh(now) {
-		if free := freeBytes(filepath.Dir(s.opts.Path)); !s.spaceCache.put(now, free) {
+		if free := s.free(); !s.spaceCache.put(now, free) {
 			st := s.bolt.Load().Stats()
 			inside := int64(st.FreePageN+st.PendingPageN) * s.pageSize
 			rows := rowsFactor * (s.eng.Unflushed() + under)
@@ -200,7 +222,7 @@ func (s *Store) space(puts bool, under int64) error {
 			}
 		}
 	}
-	if under < bulkBytes {
+	if under < s.bulkFrom() {
 		return nil
 	}
 	if err := s.log.Grow(under); noSpace(err) { // the log returns any other error for the record itself
@@ -231,7 +253,7 @@ func (s *Store) logFull() bool { return errors.Is(s.log.Grow(0), wal.ErrFull) }
 
 // Tight implements engine.Space.
 func (s disk) Tight() bool {
-	free := freeBytes(filepath.Dir(s.opts.Path))
+	free := s.free()
 	return s.logFull() || free >= 0 && free < 2*s.keepFree()
 }
 
