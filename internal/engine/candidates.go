@@ -403,7 +403,7 @@ func (s *Engine) addUnconditional(f *finding) {
 	}
 	f.lists = f.lists[:0]
 	for at, n := range v.chain {
-		sc := s.cat.scopes[n-1]
+		sc := s.cat.scope(n)
 		for _, num := range sc.unconditional {
 			add(num, false)
 		}

@@ -56,7 +56,7 @@ import (
 type catalogue struct {
 	mu      sync.RWMutex
 	lsn     uint64
-	scopes  []*scopeCol // by number-1; nil: gc dropped its name
+	scopes  scopeTable
 	byName  map[string]uint32
 	arts    chunked[artCol]
 	history chunked[uint8]   // beside arts, whose rows have no byte left: the fields that any version ever had (facts.go)
@@ -178,11 +178,9 @@ func (c *catalogue) reserve(arts uint64) {
 // addScope enters a scope under its number. A gap before it stays nil: gc dropped the names of such
 // scopes. A scope that is there already keeps its counts.
 func (c *catalogue) addScope(num uint32, name string) {
-	for len(c.scopes) < int(num) {
-		c.scopes = append(c.scopes, nil)
-	}
-	if c.scopes[num-1] == nil {
-		c.scopes[num-1] = &scopeCol{name: name}
+	c.scopes.grow(int(num))
+	if c.scopes.name(num) == "" {
+		c.scopes.cols[num-1].Store(&scopeCol{name: name})
 	}
 	c.byName[name] = num
 }
@@ -199,10 +197,10 @@ func (c *catalogue) addGroup(num uint64, scope uint32, name string) {
 
 // scopeName returns the name of a scope; "": the number is not in use, or gc dropped the name.
 func (c *catalogue) scopeName(num uint32) string {
-	if num == 0 || int(num) > len(c.scopes) || c.scopes[num-1] == nil {
+	if num == 0 || int(num) > len(c.scopes.cols) {
 		return ""
 	}
-	return c.scopes[num-1].name
+	return c.scopes.name(num)
 }
 
 // names returns the names of the scope and the group of a row.
@@ -270,7 +268,7 @@ func (c *catalogue) addKey(num uint64, scope uint32, id string) {
 	a.setIDLen(len(id))
 	c.keys = append(c.keys, id...)
 	c.place(num, keyHash(scope, id))
-	c.scopes[scope-1].byID.add(num)
+	c.scope(scope).byID.add(num)
 	c.used++
 }
 
@@ -322,10 +320,10 @@ func (c *catalogue) install(t *format.Hot, rows []store.PageRow) {
 			d = -1
 		}
 		c.live += d
-		c.scopes[t.Scope-1].arts += d
+		c.scope(t.Scope).arts += d
 	}
 	if (a.flags|t.Flags)&format.FlagSourced != 0 {
-		c.scopes[t.Scope-1].sourced = max(c.scopes[t.Scope-1].sourced, t.LSN)
+		c.scope(t.Scope).sourced = max(c.scope(t.Scope).sourced, t.LSN)
 	}
 	ended := t.LSN
 	if a.retired() { // it did not answer any more
@@ -435,7 +433,7 @@ func (c *catalogue) supersede(num, by, lsn uint64) {
 	s.by = uint32(by)
 	c.setSuccession(num, s)
 	if a.flags&format.FlagSourced != 0 {
-		c.scopes[a.scope-1].sourced = max(c.scopes[a.scope-1].sourced, lsn)
+		c.scope(a.scope).sourced = max(c.scope(a.scope).sourced, lsn)
 	}
 	for _, n := range c.nums(num) {
 		c.link(uint64(n))
@@ -462,7 +460,7 @@ func (c *catalogue) supersededBy(art uint64) string {
 // link enters a live page into the lists of its class and group; unlink takes it out.
 func (c *catalogue) link(num uint64) {
 	p := c.page(num)
-	s := c.scopes[p.scope-1]
+	s := c.scope(p.scope)
 	cl := s.ownClass(p.prov)
 	c.livePages++
 	if p.retired = c.art(uint64(p.art)).retired(); p.retired {
@@ -509,8 +507,9 @@ const (
 // are missing that have not expired by then, or many are left that have.
 func (c *catalogue) unswept(chain []uint32, now int64) bool {
 	for _, n := range chain {
-		for prov := range c.scopes[n-1].classes {
-			cl := c.scopes[n-1].class(prov)
+		s := c.scope(n)
+		for prov := range s.classes {
+			cl := s.class(prov)
 			if len(cl.expiry.chunks) == 0 {
 				continue
 			}
@@ -528,8 +527,7 @@ func (c *catalogue) unswept(chain []uint32, now int64) bool {
 // page is moved once in its life otherwise.
 func (c *catalogue) sweep(chain []uint32, now int64) {
 	for _, n := range chain {
-		for prov := range c.scopes[n-1].classes {
-			cl := c.scopes[n-1].classes[prov]
+		for _, cl := range c.scope(n).classes {
 			if cl == nil {
 				continue
 			}
@@ -581,7 +579,7 @@ func (c *catalogue) ownTurn(p *pageCol) bool {
 // provenance and group as link did, or an entry is left behind.
 func (c *catalogue) unlink(num uint64) {
 	p := c.page(num)
-	s := c.scopes[p.scope-1]
+	s := c.scope(p.scope)
 	cl := s.ownClass(p.prov)
 	c.livePages--
 	if p.retired {
@@ -631,7 +629,7 @@ func (c *catalogue) account(p *pageCol, n int) {
 	if p.art == 0 || p.gone() || p.scope == 0 {
 		return
 	}
-	u := c.scopes[p.scope-1].use(min(int(p.kind), len(store.KindNames)-1))
+	u := c.scope(p.scope).use(min(int(p.kind), len(store.KindNames)-1))
 	u.pages += n
 	u.bytes += int64(n) * int64(p.bytes)
 }
@@ -639,5 +637,5 @@ func (c *catalogue) account(p *pageCol, n int) {
 // highest returns the numbers given so far: the lengths of the tables, because no number is ever
 // taken back.
 func (c *catalogue) highest() highest {
-	return highest{uint64(c.arts.len()), uint64(c.pages.len()), uint64(len(c.groups)), uint64(len(c.scopes))}
+	return highest{uint64(c.arts.len()), uint64(c.pages.len()), uint64(len(c.groups)), uint64(len(c.scopes.cols))}
 }

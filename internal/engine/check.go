@@ -375,8 +375,8 @@ func (c *invariantWalk) catalogue() error {
 			c.bad("I7", "catalogue", "page %d differs from the file: %+v, %+v", num+1, x, y)
 		}
 	}
-	for i := range min(len(a.scopes), len(b.scopes)) {
-		x, y := a.scopes[i], b.scopes[i]
+	for i := range min(len(a.scopes.cols), len(b.scopes.cols)) {
+		x, y := a.scope(uint32(i+1)), b.scope(uint32(i+1))
 		if x != nil && y != nil && !sameUses(x.uses, y.uses) { // nil: gc dropped its name, and its row goes with the next checkpoint
 			c.bad("I7", "catalogue", "what scope %s holds differs from the file: %v, %v", x.name, x.uses, y.uses)
 		}
@@ -479,7 +479,7 @@ func (c *invariantWalk) index() error {
 
 // indexed walks I16 over the index. The caller holds cat.mu.
 func (c *invariantWalk) indexed(rows SegRows) error {
-	scopes := make([]uint32, len(c.s.cat.scopes))
+	scopes := make([]uint32, len(c.s.cat.scopes.cols))
 	for i := range scopes {
 		scopes[i] = uint32(i + 1)
 	}

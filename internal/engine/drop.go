@@ -335,9 +335,9 @@ func (c *collector) withoutArtefacts() map[string]bool {
 	cat := c.s.cat
 	cat.mu.RLock()
 	defer cat.mu.RUnlock()
-	for _, sc := range cat.scopes {
-		if sc != nil && len(sc.byID.all()) == planned[sc.name] {
-			empty[sc.name] = true
+	for num, name := range cat.scopes.named() {
+		if _, known := cat.counts(num); known == planned[name] {
+			empty[name] = true
 		}
 	}
 	return empty
@@ -372,7 +372,7 @@ func (s *Engine) unname(names []string) (rows []store.StateRow) {
 	s.cat.mu.RLock()
 	defer s.cat.mu.RUnlock()
 	for _, name := range names {
-		if num := s.cat.byName[name]; num != 0 && !busy[name] && s.cat.scopes[num-1].empty() {
+		if num := s.cat.byName[name]; num != 0 && !busy[name] && s.cat.empty(num) {
 			rows = append(rows, store.StateRow{Key: goneScopeKey(num, name)})
 		}
 	}
@@ -380,7 +380,10 @@ func (s *Engine) unname(names []string) (rows []store.StateRow) {
 }
 
 // empty reports whether a scope has no artefact, not even a deleted one that is still known.
-func (sc *scopeCol) empty() bool { return len(sc.byID.all()) == 0 }
+func (c *catalogue) empty(scope uint32) bool {
+	_, known := c.counts(scope)
+	return known == 0
+}
 
 // dropScopes takes scopes out of the catalogue and has their rows deleted. The caller holds cat.mu,
 // or is recovery.
@@ -390,13 +393,13 @@ func (s *Engine) dropScopes(gone map[uint32]string) error {
 	}
 	c, o := s.cat, s.overlay
 	for num, name := range gone {
-		if num == 0 || c.byName[name] != num || !c.scopes[num-1].empty() {
+		if num == 0 || c.byName[name] != num || !c.empty(num) {
 			return codec.ErrMalformed
 		}
 	}
 	for num, name := range gone {
 		delete(c.byName, name)
-		c.scopes[num-1] = nil
+		c.scopes.drop(num)
 		o.noNames = append(o.noNames, format.ScopeRowKey(num))
 	}
 	for i := range c.groups {

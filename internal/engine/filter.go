@@ -172,10 +172,10 @@ func (s *sieve) stray(c *catalogue) uint64 {
 func (s *sieve) fill(c *catalogue) {
 	var large []uint32
 	for i, n := range s.chain {
-		if slices.Contains(s.chain[:i], n) || c.scopes[n-1] == nil { // nil: its name went, so nothing is in it
+		if slices.Contains(s.chain[:i], n) || c.scope(n) == nil { // nil: its name went, so nothing is in it
 			continue
 		}
-		if arts := c.scopes[n-1].byID.all(); 8*len(arts) > c.pages.len() {
+		if arts := c.scope(n).byID.all(); 8*len(arts) > c.pages.len() {
 			large = append(large, n)
 		} else {
 			for _, art := range arts {
@@ -290,7 +290,7 @@ func (w *narrowing) fill(c *catalogue, chain []uint32) {
 		}
 	}
 	for _, n := range chain {
-		for _, num := range c.scopes[n-1].unconditional {
+		for _, num := range c.scope(n).unconditional {
 			if !w.strict && c.exemptFromRules(c.page(num)) {
 				exempt(num)
 			}
@@ -394,7 +394,7 @@ func (v *corpus) recent(at, prov int) *sortedList {
 	if w := v.narrow; w != nil && len(w.lists) > 0 {
 		return &w.lists[at*provenances+prov]
 	}
-	return &v.c.scopes[v.chain[at]-1].class(prov).recent
+	return &v.c.scope(v.chain[at]).class(prov).recent
 }
 
 // narrowed sets up the filter of a question. The caller holds cat.mu for reading.
@@ -435,9 +435,9 @@ func (v *corpus) filteredOut() (n int) {
 	w, c := v.narrow, v.c
 	if w.set {
 		for i, s := range v.chain {
-			for prov := range c.scopes[s-1].classes {
+			for prov := range c.scope(s).classes {
 				if !slices.Contains(v.chain[:i], s) {
-					n += c.scopes[s-1].class(prov).n
+					n += c.scope(s).class(prov).n
 				}
 			}
 		}
@@ -548,8 +548,8 @@ func (c *catalogue) count(chain []uint32, q *store.CandidateQuery, session uint6
 	now := codec.Micros(q.Now)
 	var expired, floor, retired, turns int
 	for _, n := range chain {
-		for prov := range c.scopes[n-1].classes {
-			cl := c.scopes[n-1].class(prov)
+		for prov := range c.scope(n).classes {
+			cl := c.scope(n).class(prov)
 			dead := cl.expiry.upTo(now)
 			expired += dead
 			retired += int(cl.retired)
@@ -559,7 +559,7 @@ func (c *catalogue) count(chain []uint32, q *store.CandidateQuery, session uint6
 				turns += int(cl.turns)
 			}
 		}
-		for _, num := range c.scopes[n-1].unconditional {
+		for _, num := range c.scope(n).unconditional {
 			if p := c.page(num); p.prov < q.Floor && c.exemptFromRules(p) {
 				floor--
 			}

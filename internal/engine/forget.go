@@ -83,7 +83,7 @@ func (s *Engine) pad(h highest) error {
 	c.growArts(int(h.art))
 	c.pages.grow(int(h.num))
 	c.groups = append(c.groups, make([]groupCol, max(0, int(h.group)-len(c.groups)))...)
-	c.scopes = append(c.scopes, make([]*scopeCol, max(0, int(h.scope)-len(c.scopes)))...)
+	c.scopes.grow(int(h.scope))
 	return nil
 }
 
@@ -153,7 +153,7 @@ func (c *catalogue) forget(num uint64) {
 	}
 	c.table[i] = 0
 	c.used--
-	c.scopes[a.scope-1].byID.remove(num)
+	c.scope(a.scope).byID.remove(num)
 	c.setSuccession(num, succession{})
 	*a, *c.history.at(num - 1) = artCol{}, 0
 }

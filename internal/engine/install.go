@@ -348,7 +348,7 @@ func (s *Engine) redoCommit(c *format.Commit, seq uint64) (ended []uint64, err e
 
 // namesFollow reports whether the names of a record are the next ones. Numbers are dense.
 func (c *catalogue) namesFollow(r *format.Commit) bool {
-	scopes, groups := len(c.scopes), len(c.groups)
+	scopes, groups := len(c.scopes.cols), len(c.groups)
 	for i, n := range r.Scopes {
 		if int(n.Num) != scopes+i+1 {
 			return false

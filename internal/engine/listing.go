@@ -239,11 +239,11 @@ func (s *Engine) scanSourced(q store.ScanQuery) (out store.ScanPage) {
 	defer s.cat.mu.RUnlock()
 	out.LSN, out.Same = s.cat.lsn, true
 	n := s.cat.byName[q.Scopes[0]]
-	if n == 0 || s.cat.scopes[n-1].sourced <= q.Known {
+	if n == 0 || s.cat.scope(n).sourced <= q.Known {
 		return out
 	}
 	out.Same = false
-	for _, art := range s.cat.scopes[n-1].byID.sorted(s.cat) {
+	for _, art := range s.cat.scope(n).byID.sorted(s.cat) {
 		if a := s.cat.art(uint64(art)); a.flags&format.FlagSourced != 0 && a.live() && !a.retired() {
 			out.Keys = append(out.Keys, store.PageKey{Num: uint64(a.first), Version: a.version})
 		}
@@ -358,7 +358,8 @@ func (s *Engine) scanScopes(ctx context.Context, q store.ScanQuery) (out store.S
 	out.LSN = s.cat.lsn
 	artefacts := func(name string) int {
 		if num, ok := s.cat.byName[name]; ok {
-			return s.cat.scopes[num-1].arts
+			live, _ := s.cat.counts(num)
+			return live
 		}
 		return 0
 	}
@@ -492,14 +493,14 @@ func (s *Engine) artPasses(art uint64, f *store.Filter, match *matcher) (bool, e
 // after returns the artefacts behind a cursor.
 func (c *catalogue) after(scope uint32, prefix string, q *store.ScanQuery) ([]uint32, error) {
 	if !q.Newest {
-		arts := c.scopes[scope-1].byID.sorted(c)
+		arts := c.scope(scope).byID.sorted(c)
 		from := sort.Search(len(arts), func(i int) bool {
 			id := c.idBytes(arts[i])
 			return string(id) >= prefix && (q.Cursor == "" || string(id) > q.Cursor)
 		})
 		return arts[from:], nil
 	}
-	arts := c.scopes[scope-1].byID.newest(c)
+	arts := c.scope(scope).byID.newest(c)
 	if q.Cursor == "" {
 		return arts, nil
 	}

@@ -155,7 +155,7 @@ func (s *Engine) loadNames(w *rowWalk, high highest) error {
 		if err != nil || len(k) != 5 {
 			return s.Corrupt("scope row", errors.Join(err, codec.ErrMalformed))
 		}
-		if num, n := uint64(binary.BigEndian.Uint32(k[1:])), uint64(len(s.cat.scopes)); num <= n || num > max(n+1, high.scope) { // gc leaves gaps here too
+		if num, n := uint64(binary.BigEndian.Uint32(k[1:])), uint64(len(s.cat.scopes.cols)); num <= n || num > max(n+1, high.scope) { // gc leaves gaps here too
 			return s.Corrupt("scope row", fmt.Errorf("number %d after %d", num, n))
 		}
 		s.cat.addScope(binary.BigEndian.Uint32(k[1:]), string(v))
@@ -450,6 +450,7 @@ func readColumns(of *Columns) (c *catalogue, ok bool) {
 	for i, b := range table {
 		read = append(read, func() bool { return codec.ReadSparse(b, c.table[i*partRows:min((i+1)*partRows, n[3])]) })
 	}
+	read = append(read, func() bool { return c.readScopes(of.one(partScopes)) })
 	if !runParallel(read...) {
 		return nil, false
 	}
@@ -478,14 +479,6 @@ func (c *catalogue) readLists(b []byte) bool {
 		c.many[art] = nums
 	}
 	n := d.Count(1)
-	c.scopes, c.byName = make([]*scopeCol, 0, n), make(map[string]uint32, n)
-	for i := range n {
-		s := d.scope()
-		if c.scopes = append(c.scopes, s); s != nil {
-			c.byName[s.name] = uint32(i + 1)
-		}
-	}
-	n = d.Count(1)
 	c.groups = make([]groupCol, n)
 	for i := range n {
 		d.group(uint64(i + 1))
@@ -504,33 +497,6 @@ type imageDecoder struct {
 	c   *catalogue
 	buf codec.ColumnBuffer
 	few [fewNumbers]uint64 // of the list that is read; on the stack it would be allocated for each
-
-	// Short lists and scopes lie side by side: a hundred thousand scopes would take a dozen allocations each.
-	numbers slab[uint32]
-	keys    slab[int64]
-	runs    slab[sortedRun]
-	scopes  slab[scopeCol]
-	classes slab[class]
-	uses    slab[use]
-}
-
-// slab cuts short slices from longer ones. They cannot grow into each other.
-type slab[T any] struct{ rest []T }
-
-// slabRows is the length of the longer ones.
-const slabRows = 1024
-
-// take returns a slice of zeros; a long one is of its own.
-func (s *slab[T]) take(n int) []T {
-	if n > fewNumbers {
-		return make([]T, n)
-	}
-	if n > len(s.rest) {
-		s.rest = make([]T, slabRows)
-	}
-	out := s.rest[:n:n]
-	s.rest = s.rest[n:]
-	return out
 }
 
 // length reads how many numbers follow. A block of numbers takes at least 9 bytes, and one of a few at least one.
@@ -560,7 +526,7 @@ func (d *imageDecoder) small() (out []uint32) {
 	if n == 0 {
 		return nil
 	}
-	out = d.numbers.take(n)
+	out = make([]uint32, n)
 	d.read(n, func(from int, v []uint64) {
 		for i, x := range v {
 			out[from+i] = uint32(x)
@@ -605,10 +571,10 @@ func (d *imageDecoder) sorted(o *sortedList, key func(*catalogue, *pageCol) int6
 			}
 			if (from+i)%full == 0 {
 				if o.chunks == nil {
-					o.chunks = d.runs.take((n + full - 1) / full)[:0]
+					o.chunks = make([]sortedRun, 0, (n+full-1)/full)
 				}
 				k := min(sortedChunk, n-from-i)
-				o.chunks = append(o.chunks, sortedRun{d.keys.take(k)[:0], d.numbers.take(k)[:0]})
+				o.chunks = append(o.chunks, newRun(k))
 			}
 			c := &o.chunks[len(o.chunks)-1]
 			c.keys, c.nums = append(c.keys, key(d.c, d.c.page(x))), append(c.nums, uint32(x))
@@ -619,41 +585,6 @@ func (d *imageDecoder) sorted(o *sortedList, key func(*catalogue, *pageCol) int6
 
 func pageAsOf(_ *catalogue, p *pageCol) int64    { return p.asOf }
 func pageExpires(c *catalogue, p *pageCol) int64 { return c.expires(p) }
-
-// scope reads a scope; nil: the number is not in use.
-func (d *imageDecoder) scope() *scopeCol {
-	name := d.Str()
-	if name == "" {
-		return nil
-	}
-	s := &d.scopes.take(1)[0]
-	s.name = name
-	there := d.U8()
-	if there>>provenances != 0 {
-		d.Fail()
-	}
-	for i := range s.classes {
-		if there>>i&1 == 0 {
-			continue
-		}
-		cl := &d.classes.take(1)[0]
-		s.classes[i] = cl
-		cl.n, cl.retired, cl.turns, cl.swept = int(d.Uvarint()), int32(d.Uvarint()), int32(d.Uvarint()), d.Varint()
-		d.sorted(&cl.recent, pageAsOf)
-		d.sorted(&cl.expiry, pageExpires)
-	}
-	s.unconditional, s.arts, s.sourced = d.nums(), int(d.Uvarint()), d.Uvarint()
-	s.byID.done, s.byID.arts = int(d.Uvarint()), d.small()
-	if n := d.Uvarint(); n > uint64(len(store.KindNames)) {
-		d.Fail()
-	} else if n > 0 {
-		s.uses = d.uses.take(int(n))
-	}
-	for i := range s.uses {
-		s.uses[i] = use{int(d.Uvarint()), d.Varint()}
-	}
-	return s
-}
 
 // group reads the group of a number into its column.
 func (d *imageDecoder) group(num uint64) {

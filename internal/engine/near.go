@@ -382,14 +382,14 @@ func (c *catalogue) without(have bits, chain []uint32) (nums []uint64) {
 		total += mathbits.OnesCount64(lacks(i))
 	}
 	for _, n := range chain {
-		mine += c.scopes[n-1].arts
+		mine += c.scope(n).arts
 	}
 	if total > 4*mine+1024 { // most of them are elsewhere
 		for i, n := range chain {
 			if slices.Contains(chain[:i], n) {
 				continue
 			}
-			for _, art := range c.scopes[n-1].byID.all() {
+			for _, art := range c.scope(n).byID.all() {
 				for _, n := range c.nums(uint64(art)) {
 					num := uint64(n)
 					if c.current.has(num) && !have.has(num) {

@@ -252,9 +252,9 @@ func TestRecentTail(t *testing.T) {
 				}
 			}
 		}
-		for i := range m.cat.scopes {
-			for j := range m.cat.scopes[i].classes {
-				if m.cat.scopes[i].class(j).swept != 0 {
+		for num := range m.cat.scopes.named() {
+			for j := range m.cat.scope(num).classes {
+				if m.cat.scope(num).class(j).swept != 0 {
 					swept++
 				}
 			}

@@ -92,7 +92,7 @@ func (s *Engine) nextScope() uint32 {
 	s.seq.flight.Lock()
 	defer s.seq.flight.Unlock()
 	s.cat.mu.RLock()
-	last := uint32(len(s.cat.scopes))
+	last := uint32(len(s.cat.scopes.cols))
 	s.cat.mu.RUnlock()
 	for _, c := range s.seq.line {
 		for _, n := range c.record.Scopes {

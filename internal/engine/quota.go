@@ -55,11 +55,11 @@ type quotas struct {
 
 // usedBelow returns the space of a scope and the scopes below it. The caller holds mu.
 func (c *catalogue) usedBelow(scope string) (u use) {
-	for _, s := range c.scopes {
-		if s == nil || !store.Below(s.name, scope) { // nil: gc dropped its name
+	for num, name := range c.scopes.named() {
+		if !store.Below(name, scope) {
 			continue
 		}
-		for _, k := range s.uses {
+		for _, k := range c.scope(num).uses {
 			u.pages, u.bytes = u.pages+k.pages, u.bytes+k.bytes
 		}
 	}
@@ -91,7 +91,7 @@ func (by *kindSpaces) list() []store.KindSpace {
 
 // addSpace says what scopes take. It looks at every page once.
 func (c *catalogue) addSpace(list []store.ScopeInfo, bodies map[string]int64) {
-	by := make([]kindSpaces, len(c.scopes))
+	by := make([]kindSpaces, len(c.scopes.cols))
 	for _, p := range c.pages.all() {
 		if p.art != 0 && !p.gone() {
 			by[p.scope-1].add(c, p)

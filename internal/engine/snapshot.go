@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"encoding/binary"
+	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -48,9 +49,11 @@ const (
 	partArts        // columns of partRows artefacts, then their ids (appendIDs)
 	partPages       // columns of partRows page versions
 	partTable       // partRows places of the table of ids
-	partLists       // scopes, groups, lists, facts
-	partWords       // lexical.Image.Sums
+	_
+	partWords // lexical.Image.Sums
 	partWordRows
+	partLists  // groups, lists, facts
+	partScopes // scopes with their lists
 )
 
 // partRows is the most rows of a part.
@@ -115,7 +118,7 @@ func (s *Engine) LoadColumns(tx Reader, b Base, of *Columns) (used, whole bool, 
 		return false, false, nil
 	}
 	high, err := parseHighest(b.High)
-	if err != nil || c.arts.len() < int(high.art) || c.pages.len() < int(high.num) || len(c.groups) < int(high.group) || len(c.scopes) < int(high.scope) {
+	if err != nil || c.arts.len() < int(high.art) || c.pages.len() < int(high.num) || len(c.groups) < int(high.group) || len(c.scopes.cols) < int(high.scope) {
 		return false, false, nil // the open without it says what is wrong
 	}
 	for _, t := range []struct {
@@ -131,6 +134,7 @@ func (s *Engine) LoadColumns(tx Reader, b Base, of *Columns) (used, whole bool, 
 	}
 	s.cat, s.high, s.askedFrom = c, c.highest(), b.Rows.asked
 	s.applied, c.lsn = b.Applied, b.Applied
+	c.scopes.bad = s.badScope
 	im := lexical.Image{Sums: of.one(partWords), Parts: of.of(partWordRows)}
 	if s.index, whole, err = lexical.OpenImage(SegRows{tx}, im, runParallel); err == nil && !whole {
 		s.index, err = lexical.Open(SegRows{tx})
@@ -139,6 +143,13 @@ func (s *Engine) LoadColumns(tx Reader, b Base, of *Columns) (used, whole bool, 
 		return true, false, err
 	}
 	return true, whole, s.loadTail(tx)
+}
+
+// badScope ends the engine: a scope of the snapshot does not decode, although its digest was right. Every read of it fails from
+// the leaf on. Fail would take a lock that comes before the catalogue's.
+func (s *Engine) badScope() {
+	var err error = &store.CorruptError{Err: errors.New("the snapshot of the columns has a scope that does not decode"), Hint: "remove the file that ends in .columns, and open again"}
+	s.failed.CompareAndSwap(nil, &err)
 }
 
 // image appends the parts of the catalogue: sizes, artefacts with their ids, pages, the table of
@@ -185,6 +196,7 @@ func (c *catalogue) image(out *Columns, same func() bool) bool {
 		out.add(partTable, codec.AppendSparse(nil, c.table[from:min(from+partRows, len(c.table))]))
 	}
 	out.add(partLists, c.lists(facts))
+	out.add(partScopes, c.appendScopes())
 	return same()
 }
 
@@ -215,10 +227,6 @@ func (c *catalogue) lists(f *facts) []byte {
 	e.numbers(len(many), func(i int) uint64 { return uint64(many[i]) })
 	for _, art := range many {
 		e.small(c.many[art])
-	}
-	e.Count(len(c.scopes))
-	for _, s := range c.scopes {
-		e.scope(s)
 	}
 	e.Count(len(c.groups))
 	for i := range c.groups {
@@ -269,44 +277,6 @@ func (e *imageEncoder) sorted(o *sortedList) {
 		all = append(all, o.chunks[i].nums...)
 	}
 	e.small(all)
-}
-
-// scope writes a scope with its classes; a name of "" stands for a number that is not in use.
-func (e *imageEncoder) scope(s *scopeCol) {
-	if s == nil {
-		e.Str("")
-		return
-	}
-	e.Str(s.name)
-	there := uint8(0)
-	for i, cl := range s.classes {
-		if cl != nil {
-			there |= 1 << i
-		}
-	}
-	e.U8(there)
-	for _, cl := range s.classes {
-		if cl == nil {
-			continue
-		}
-		e.Count(cl.n)
-		e.Count(int(cl.retired))
-		e.Count(int(cl.turns))
-		e.Varint(cl.swept)
-		e.sorted(&cl.recent)
-		e.sorted(&cl.expiry)
-	}
-	e.nums(s.unconditional)
-	e.Count(s.arts)
-	e.Uvarint(s.sourced)
-	arts := s.byID.all()
-	e.Count(s.byID.done)
-	e.small(arts)
-	e.Count(len(s.uses))
-	for _, u := range s.uses {
-		e.Count(u.pages)
-		e.Varint(u.bytes)
-	}
 }
 
 // group writes a group. named reports whether its name leads to it; false for a number that is not in
