@@ -58,7 +58,7 @@
 // # Files
 //
 // state.go and policies.go are the state, grammar.go parses, step.go and prompts.go decide,
-// scope.go joins, wire.go is the wire form, compound.go splits several directives in one, suggest.go
+// scope.go joins, wire.go is the wire form. grammar.go also splits several directives in one, and prompts.go
 // validates what a host's preprocessor makes of a message. Package internal/directivetext normalises
 // texts. The rules come from context-compiler v0.7.1; where that does what nobody would want,
 // quirks_test.go says what is done here instead.

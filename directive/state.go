@@ -5,6 +5,7 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/ctxpage/ctxpage/internal/directivetext"
 )
@@ -131,4 +132,57 @@ func (s State) set(key string, p Polarity) State {
 	s, _ = s.remove(key)
 	s, _ = s.add(key, p)
 	return s
+}
+
+// Trial is the result that a step would have.
+type Trial struct {
+	Decision      Decision
+	Before, After State
+}
+
+// Preview returns what StepIn would answer. It changes nothing.
+func Preview(ancestors []Scoped, s Session, input string, opts ...Option) Trial {
+	after, decision := StepIn(ancestors, s, input, opts...)
+	return Trial{decision, s.State, after.State}
+}
+
+// Message is one message of a transcript. Only those whose Role is exactly
+// "user" count.
+type Message struct {
+	Role    string
+	Content string
+}
+
+// Outcome is the result of a transcript: a state, or a question that stopped it.
+type Outcome struct {
+	State   State  // the state reached, also when it stopped
+	Stopped bool   // a clarify ended the run; later messages were not read
+	Prompt  string // what it asked
+	Read    int    // messages read, the stopping one included
+}
+
+// Apply steps a transcript on s. The first clarification ends it; changes made before it stay, and a question that it
+// opened stays open. The first user message answers a question that was open before.
+func Apply(s Session, messages []Message, opts ...Option) (Session, Outcome) {
+	for i, m := range messages {
+		if m.Role != "user" {
+			continue
+		}
+		var d Decision
+		if s, d = Step(s, m.Content, opts...); d.Kind == Clarify {
+			return s, Outcome{s.State, true, d.Prompt, i + 1}
+		}
+	}
+	return s, Outcome{State: s.State, Read: len(messages)}
+}
+
+// Entry is one version of the directives of a scope: its state and how it came about.
+type Entry struct {
+	Version  uint64
+	At       time.Time
+	Actor    string
+	Action   string   // step, restore or import
+	Input    string   // of a step
+	Decision Decision // the answer to a step; of the others its Kind is Update
+	After    Session
 }

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -81,3 +82,57 @@ func parseHead(words []string) (h Head, err error) {
 
 // Hash is a node of the tree: SHA-256 as in RFC 6962; its text is base64.
 type Hash = tlog.Hash
+
+// Span is a range of leaves, half open.
+type Span [2]uint64
+
+// Pruned says when the body of a leaf was removed and by whom, according to the prune leaf.
+type Pruned struct {
+	Trace  string `json:"trace"`        // of the prune leaf
+	Leaf   uint64 `json:"leaf"`         // its index
+	At     int64  `json:"at"`           // unix µs
+	By     string `json:"by,omitempty"` // "": no leaf vouches for the stub
+	Action string `json:"action"`       // pruned or erased
+}
+
+// String is the sentence for people: what was done, when, by whom.
+func (p *Pruned) String() string {
+	if p.By == "" {
+		return "pruned, and no leaf of the audit says by whom; verify the audit"
+	}
+	return fmt.Sprintf("%s at %s by %s", p.Action, time.UnixMicro(p.At).UTC().Format(time.RFC3339), p.By)
+}
+
+// Filter selects leaves. A zero field selects all.
+type Filter struct {
+	Type    Type
+	Scope   string // exactly this one, not those below it
+	Session string
+	Actor   string
+	Since   time.Time // at this time or later
+	Until   time.Time // before this time
+}
+
+// Match reports whether a leaf passes the filter. The session and actor of a leaf whose body was pruned are unknown: it
+// does not pass a filter that names one.
+func (f *Filter) Match(r *Record) bool {
+	return (f.Type == 0 || r.Type == f.Type) && (f.Scope == "" || r.Scope == f.Scope) && (f.Session == "" || r.Session == f.Session) &&
+		(f.Actor == "" || r.Actor == f.Actor) && (f.Since.IsZero() || r.Time >= f.Since.UnixMicro()) && (f.Until.IsZero() || r.Time < f.Until.UnixMicro())
+}
+
+var (
+	// ErrNoLeaf: the log has no leaf at that index, or none of that trace.
+	ErrNoLeaf = errors.New("manifest: no such leaf")
+
+	// ErrNoQuestion: the text of a question is not there, only its digest.
+	ErrNoQuestion = errors.New("manifest: the question was erased or not kept")
+
+	// ErrPruned: the body of the leaf was removed. Its hash stays, so proofs hold.
+	ErrPruned = errors.New("manifest: the body of the leaf is gone")
+
+	// ErrHead: the log does not contain what the given head vouches for.
+	ErrHead = errors.New("manifest: the log does not agree with the head")
+
+	// ErrProof: a proof does not prove what it claims.
+	ErrProof = errors.New("manifest: the proof does not hold")
+)

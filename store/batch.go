@@ -4,10 +4,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/oklog/ulid/v2"
-
 	"github.com/ctxpage/ctxpage/internal/lexical"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/oklog/ulid/v2"
 )
 
 // Action is the request of a batch.
@@ -155,3 +154,84 @@ type HeldBatch struct {
 
 // ReasonStaleContext is HeldError.Reason for a batch with a stale Context.
 const ReasonStaleContext = "stale context"
+
+// PageRow is the store's record of one page version.
+type PageRow struct {
+	Num     uint64
+	Version uint32 // version of the artefact in which this content appeared
+	LSN     uint64
+	Tokens  uint32
+	Bytes   uint32
+	Hash    uint64
+	Salt    [DigestSaltSize]byte
+	Digest  [32]byte
+}
+
+// Head is one version of an artefact without its content. It is immutable once made.
+type Head struct {
+	Artefact // Text empty; text parts carry no text
+	Scope    string
+	Art      uint64 // number of the artefact
+	Version  uint32
+	LSN      uint64
+	PutAt    time.Time
+	Actor    string
+	Trace    string // of the read that it was written from, see format.WrittenFrom; "": none is known. gc keeps none
+	Deleted  bool
+	Gone     bool   // gc dropped the version: what remains names it and what it replaced, and can prove its text
+	GoneBy   string // trace of the run of gc, or of the erase
+	ErasedBy string // the operator who erased it; "": not erased. Nothing of its content is kept then, not even a proof of a copy
+	Floor    bool   // nothing is kept of the versions before it
+	GroupNum uint64
+	Source   Validator
+	Rows     []PageRow
+	// PartBytes is, for each of Parts that is text, its length in the joined text.
+	PartBytes []int
+	// Counter is the name of the token counter that counted Rows.
+	Counter string
+	// Turn holds what a session measured of a turn, in the session's encoding. It can be computed
+	// again from the texts, so it does not count as content when puts are compared. A deletion has
+	// none.
+	Turn []byte
+
+	// Forgotten is set only in a batch of gc: all rows of the artefact are removed.
+	Forgotten bool
+
+	Superseded string // id of the artefact that supersedes it; only in listings
+
+	// Unknown holds fields of this version that a later release stored, beside the fields of the
+	// artefact.
+	Unknown []byte
+}
+
+// PageRef names a page in the version in which it appeared.
+func (h *Head) PageRef(page int) Ref {
+	r := Ref{Scope: h.Scope, ID: h.ID, Page: page}
+	if page <= len(h.Rows) {
+		r.Version = h.Rows[page-1].Version
+	}
+	return r
+}
+
+// Carried is a version of an artefact from another database. An import keeps its version number,
+// time and writer, and the salts and digests of its pages. The store assigns its own numbers (Art,
+// LSN, GroupNum, and those in Rows).
+type Carried struct {
+	// Head is the version. Deleted: the artefact was deleted with it. Gone: its content is not
+	// kept; with ErasedBy it has no Rows either. Floor: earlier versions are not kept; otherwise
+	// version numbers are consecutive.
+	Head Head
+	// Texts holds the texts of Rows, by index. A page that the previous version already has (same
+	// salt and digest) keeps its number and needs no text.
+	Texts []string
+}
+
+// CarriedHold makes ActHold store a batch that another database held, decided or not, as it was
+// there. Expect and Context are not checked: the reviewer who approves the batch does that.
+type CarriedHold struct {
+	Stale   []Ref
+	Decided string // as in HeldBatch
+	By      string
+	Note    string
+	Outcome Outcome // of the decision; LSN and Leaf count in the other database, 0 where they mean nothing here
+}

@@ -2,6 +2,7 @@ package store
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"strconv"
@@ -11,10 +12,9 @@ import (
 	"unicode/utf8"
 
 	"github.com/cespare/xxhash/v2"
-	"golang.org/x/text/unicode/norm"
-
 	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/render"
+	"golang.org/x/text/unicode/norm"
 )
 
 // Limits of one input. Each is tested at the limit and one above it.
@@ -459,4 +459,29 @@ func ContentHash(text string) uint64 { return xxhash.Sum64String(text) }
 // erased text cannot be guessed.
 func SaltedDigest(salt []byte, text string) [32]byte {
 	return SaltedMAC(salt, func(b []byte) []byte { return append(b, text...) })
+}
+
+// Source loads the content of one scheme, such as web pages; hosts register their own in ctxpage.Options.Sources. Both methods run concurrently, under a deadline and under no lock of the
+// database; they must not call it. Key is the source without its scheme and colon.
+type Source interface {
+	// Probe returns the current validator of the content. It must be cheap: it may compare a stamp alone with have, the last known validator,
+	// and returns have if nothing changed.
+	Probe(ctx context.Context, key string, have Validator) (Validator, error)
+	// Fetch loads the content. It may use a network.
+	Fetch(ctx context.Context, key string) (Fetched, error)
+}
+
+// Fetched is the result of Source.Fetch. Text must be UTF-8.
+type Fetched struct {
+	Text      string
+	Validator Validator
+	// AsOf is the time for which the content was true; zero: now.
+	AsOf time.Time
+}
+
+// Validator identifies the state of a source.
+type Validator struct {
+	Stamp string    `json:"stamp,omitempty"` // cheap: size and mtime, ETag, version
+	Hash  uint64    `json:"hash,omitempty"`  // xxhash64 of the content; 0 unknown. Fast, not cryptographic
+	At    time.Time `json:"at,omitzero"`     // when it was taken
 }

@@ -1,10 +1,17 @@
 package store
 
 import (
+	"crypto/sha256"
 	"fmt"
+	"hash"
+	"io"
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
+
+	"github.com/oklog/ulid/v2"
 )
 
 // Ref names an artefact, a page of it, or a version of either. Its text form is
@@ -123,4 +130,71 @@ func SourceRef(key string) (Ref, error) {
 		return ParseRef(key)
 	}
 	return Ref{ID: key}, CheckID("source", key)
+}
+
+// ReservedPrefix begins the ids of pages that the database writes itself. Callers cannot put, delete or supersede them.
+const ReservedPrefix = "ctxpage:"
+
+// CheckClock refuses a time that cannot be stored or shown: rows hold the zero time for "never",
+// and dates in JSON and in head lines have four digits. Code that takes a time from Options.Clock
+// to store it calls CheckClock, or NewID, which does.
+func CheckClock(now time.Time) error {
+	if y, utc := now.Year(), now.UTC().Year(); now.IsZero() || min(y, utc) < 1 || max(y, utc) > 9999 {
+		return Invalid("Options.Clock", fmt.Sprintf("a time in the year %d", y), "a time from the year 1, which is not the zero time, to the year 9999")
+	}
+	return nil
+}
+
+// NewID makes an id that sorts by time. The caller passes the randomness, so that a test can repeat
+// it. It fails if now is out of range (CheckClock) or rand fails.
+func NewID(now time.Time, rand io.Reader) (ulid.ULID, error) {
+	if err := CheckClock(now); err != nil {
+		return ulid.ULID{}, err
+	}
+	ms := now.UnixMilli()
+	if ms < 0 {
+		ms = 0
+	}
+	id, err := ulid.New(uint64(ms), rand)
+	if err != nil {
+		return id, fmt.Errorf("ctxpage: id: %w", err)
+	}
+	return id, nil
+}
+
+// macs are HMAC-SHA256 states that nobody uses. A fault makes two digests; hmac.New makes four
+// objects for each.
+var macs = sync.Pool{New: func() any { return &mac{h: sha256.New()} }}
+
+type mac struct {
+	h   hash.Hash
+	buf []byte
+	pad [sha256.BlockSize]byte // here, as sum is, because what goes through hash.Hash would be allocated for each digest
+	sum [sha256.Size]byte
+}
+
+// SaltedMAC returns the HMAC-SHA256 under a salt of what write appends.
+func SaltedMAC(salt []byte, write func(b []byte) []byte) (d [32]byte) {
+	m := macs.Get().(*mac)
+	defer macs.Put(m)
+	pad := &m.pad
+	clear(pad[copy(pad[:], salt):]) // a salt is shorter than a block
+	for i := range pad {
+		pad[i] ^= 0x36
+	}
+	m.buf = write(append(m.buf[:0], pad[:]...))
+	m.h.Reset()
+	m.h.Write(m.buf)
+	for i := range pad {
+		pad[i] ^= 0x36 ^ 0x5c
+	}
+	inner := m.h.Sum(m.buf[:0])
+	m.h.Reset()
+	m.h.Write(pad[:])
+	m.h.Write(inner)
+	m.h.Sum(m.sum[:0])
+	if m.buf = inner[:0]; cap(m.buf) > 1<<20 {
+		m.buf = nil
+	}
+	return m.sum
 }

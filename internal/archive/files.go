@@ -1,10 +1,12 @@
 package archive
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"strconv"
 	"strings"
 
@@ -402,4 +404,37 @@ func readUpTo(f wal.File, off int64, n int) ([]byte, error) {
 		err = nil
 	}
 	return b[:k], err
+}
+
+// InMemory makes a log without files: its leaves live as long as it does. It is the audit of a
+// store that keeps nothing.
+func InMemory(db string) *Log {
+	a := &archive{fs: noFiles{}, readOnly: true, mark: stamp{db: db, root: new(Frontier).Root()}}
+	return &Log{now: view{arch: a}, marked: a.mark}
+}
+
+// noFiles is a file system in which nothing is. A log that is only in memory reads no more of it,
+// and writes nothing.
+type noFiles struct{ wal.FS }
+
+func (noFiles) ReadDir(string) ([]string, error)                    { return nil, fs.ErrNotExist }
+func (noFiles) Stat(string) (fs.FileInfo, error)                    { return nil, fs.ErrNotExist }
+func (noFiles) OpenFile(string, int, fs.FileMode) (wal.File, error) { return nil, fs.ErrNotExist }
+
+// Bodies calls fn for the leaves [from, to) that still have their bodies, in order, with the scope
+// of each and the size of its body in bytes. It reads no further into a body than its scope.
+func (l *Log) Bodies(ctx context.Context, from, to uint64, fn func(scope string, size int)) error {
+	v, err := l.view()
+	if err != nil {
+		return err
+	}
+	return v.each(ctx, from, min(to, v.size()), false, func(s slot) error {
+		if s.err != nil || s.row.pruned {
+			return s.err
+		}
+		if err := peek(s.body, tagScope, func(w *wire) { fn(w.Scope, len(s.body)) }); err != nil {
+			return leafError(s.index, err)
+		}
+		return nil
+	})
 }

@@ -1,13 +1,18 @@
 package dbctl
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
+	"time"
 )
 
 type mcpConfigCmd struct {
@@ -259,3 +264,224 @@ func tomlText(s string) string {
 
 // shellQuoted is a word that a shell takes as it is.
 func shellQuoted(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+// maxConfig bounds a client's configuration file. Claude Code keeps its history in it.
+const maxConfig = 64 << 20
+
+// configFile is a client's configuration file as it was read.
+type configFile struct {
+	path  string // links followed: many keep such files elsewhere and link them
+	text  []byte
+	mode  fs.FileMode
+	there bool
+}
+
+func readConfig(path string) (*configFile, error) {
+	f := &configFile{path: path, mode: 0o600}
+	real, err := filepath.EvalSymlinks(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Lstat(path); err == nil {
+			return nil, failed("%s is a link to a file that is not there; nothing was changed", path)
+		}
+		return f, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	f.path, f.there = real, true
+	fi, err := os.Stat(real)
+	if err != nil {
+		return nil, err
+	}
+	if !fi.Mode().IsRegular() {
+		return nil, failed("%s: expected a file", path)
+	}
+	if fi.Size() > maxConfig {
+		return nil, failed("%s has %d bytes, expected at most %d", path, fi.Size(), maxConfig)
+	}
+	f.mode = fi.Mode().Perm()
+	f.text, err = os.ReadFile(real)
+	return f, err
+}
+
+// replace keeps a backup beside the file and puts the text in its place, at once: a reader sees the old file or the new
+// one. A client that has changed the file since it was read is not overwritten.
+func (f *configFile) replace(text []byte, now time.Time) (backup string, err error) {
+	if err := os.MkdirAll(filepath.Dir(f.path), 0o700); err != nil {
+		return "", err
+	}
+	if f.there {
+		if backup, err = f.backUp(now); err != nil {
+			return "", err
+		}
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(f.path), "."+filepath.Base(f.path)+".*")
+	if err != nil {
+		return "", err
+	}
+	defer os.Remove(tmp.Name()) // gone by then if all went well
+	if err := errors.Join(fill(tmp, text, f.mode), tmp.Close()); err != nil {
+		return "", err
+	}
+	is, err := os.ReadFile(f.path)
+	if f.there != (err == nil) || !bytes.Equal(is, f.text) {
+		return "", failed("%s changed while it was edited; nothing was written, run this again", f.path)
+	}
+	return backup, os.Rename(tmp.Name(), f.path)
+}
+
+// backUp copies the file beside itself, under a name that nothing has yet.
+func (f *configFile) backUp(now time.Time) (string, error) {
+	base := f.path + ".ctxpage-" + now.UTC().Format("20060102T150405Z")
+	for n := 0; ; n++ {
+		path := base + ".bak"
+		if n > 0 {
+			path = fmt.Sprintf("%s-%d.bak", base, n)
+		}
+		out, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		if errors.Is(err, fs.ErrExist) {
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		return path, errors.Join(fill(out, f.text, f.mode), out.Close())
+	}
+}
+
+// fill writes a file's text to the disk.
+func fill(w *os.File, text []byte, mode fs.FileMode) error {
+	if _, err := io.Copy(w, bytes.NewReader(text)); err != nil {
+		return err
+	}
+	return errors.Join(w.Chmod(mode), w.Sync())
+}
+
+// diffOf shows the lines that differ between two texts, with three lines around them.
+func diffOf(path, old, changed string) string {
+	const around = 3
+	all := diffLines(slices.Collect(strings.Lines(old)), slices.Collect(strings.Lines(changed)))
+	differs := func(l string) bool { return l[0] != ' ' }
+	out := []string{"--- " + path, "+++ " + path}
+	for i, l := range all {
+		if slices.ContainsFunc(all[max(0, i-around):min(len(all), i+around+1)], differs) {
+			out = append(out, strings.TrimSuffix(l, "\n"))
+		}
+	}
+	return strings.Join(out, "\n") + "\n"
+}
+
+// object is a JSON object whose members keep their order and, but for spaces, their text.
+type object []member
+
+type member struct {
+	name  string
+	value json.RawMessage
+}
+
+// parseObject reads an object; no text at all is an empty one.
+func parseObject(text []byte) (o object, err error) {
+	if len(bytes.TrimSpace(text)) == 0 {
+		return nil, nil
+	}
+	if !json.Valid(text) {
+		return nil, errors.New("expected plain JSON, without comments")
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return nil, errors.New("expected a JSON object")
+	}
+	for d.More() {
+		t, err := d.Token()
+		if err != nil {
+			return nil, err
+		}
+		m := member{name: fmt.Sprint(t)}
+		if err := d.Decode(&m.value); err != nil {
+			return nil, err
+		}
+		if slices.ContainsFunc(o, func(x member) bool { return x.name == m.name }) {
+			return nil, fmt.Errorf("%q occurs twice", m.name)
+		}
+		o = append(o, m)
+	}
+	return o, nil
+}
+
+// MarshalJSON writes the members in their order.
+func (o object) MarshalJSON() ([]byte, error) {
+	b := []byte{'{'}
+	for i, m := range o {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		name, err := json.Marshal(m.name)
+		if err != nil {
+			return nil, err
+		}
+		b = append(append(append(b, name...), ':'), m.value...)
+	}
+	return append(b, '}'), nil
+}
+
+// plainJSON is a value without the escapes that HTML needs.
+func plainJSON(v any) (json.RawMessage, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return bytes.TrimSpace(b.Bytes()), err
+}
+
+// text is the object with an indent of two.
+func (o object) text() ([]byte, error) {
+	b, err := o.MarshalJSON()
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	err = json.Indent(&out, b, "", "  ")
+	out.WriteByte('\n')
+	return out.Bytes(), err
+}
+
+// edited is the object with a member changed by fn, which gets nil if there is none, and returns nil for none.
+func (o object) edited(name string, fn func(json.RawMessage) (json.RawMessage, error)) (object, error) {
+	at := slices.IndexFunc(o, func(m member) bool { return m.name == name })
+	var old json.RawMessage
+	if at >= 0 {
+		old = o[at].value
+	}
+	value, err := fn(old)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", name, err)
+	case value == nil && at >= 0:
+		return slices.Delete(slices.Clone(o), at, at+1), nil
+	case value == nil:
+		return o, nil
+	case at < 0:
+		return append(slices.Clone(o), member{name, value}), nil
+	}
+	o = slices.Clone(o)
+	o[at].value = value
+	return o, nil
+}
+
+// inMember edits the member of an object that is a member itself. An object that becomes empty goes, too.
+func inMember(name string, fn func(json.RawMessage) (json.RawMessage, error)) func(json.RawMessage) (json.RawMessage, error) {
+	return func(old json.RawMessage) (json.RawMessage, error) {
+		o, err := parseObject(old)
+		if err != nil {
+			return nil, err
+		}
+		was := len(o)
+		if o, err = o.edited(name, fn); err != nil || len(o) == 0 && was > 0 {
+			return nil, err
+		}
+		if len(o) == 0 {
+			return old, nil
+		}
+		return o.MarshalJSON()
+	}
+}

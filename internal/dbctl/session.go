@@ -1,6 +1,8 @@
 package dbctl
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -8,6 +10,8 @@ import (
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/compat/commands"
+	"github.com/ctxpage/ctxpage/internal/foreign"
+	"github.com/ctxpage/ctxpage/internal/handoff"
 	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/internal/view"
 	"github.com/ctxpage/ctxpage/session"
@@ -199,5 +203,246 @@ func (v windowView) print(w io.Writer) {
 			pin = " (pinned)"
 		}
 		return []any{t.Seq, or(t.Role, t.Kind), t.ID, t.Level + pin, t.Tokens, t.Stored, or(t.Verdict, "-"), or(t.Trace, "-"), cut(or(t.Why, t.Text), 60)}
+	})
+}
+
+type sessionExportCmd struct {
+	talkArgs
+	Format string `help:"openai and anthropic print one message a line, which session append --jsonl takes again; md is for people to read, and names the context that each answer was written from." enum:"openai,anthropic,md" default:"openai"`
+	From   int64  `help:"Begin at this turn."`
+}
+
+func (c *sessionExportCmd) Run(a *app) error {
+	if a.JSON && c.Format == "md" {
+		return usage("--json with --format md: expected one of them")
+	}
+	return c.withKnown(a, true, func(s *ctxpage.Session) error {
+		if a.JSON {
+			return c.document(a, s)
+		}
+		_, left, err := foreign.Transcript(a.out, foreign.Format(c.Format), s.Turns(a.ctx, c.From))
+		if left > 0 {
+			fmt.Fprintf(a.err, "left out: %d calls, results or parts that %s does not accept\n", left, c.Format)
+		}
+		return err
+	})
+}
+
+// transcriptView is the JSON of a transcript: the messages as one document.
+type transcriptView struct {
+	Session  string            `json:"session"`
+	Format   string            `json:"format"`
+	Messages []json.RawMessage `json:"messages"`
+	LeftOut  int               `json:"left_out,omitempty"` // calls without a result, results without a call, and parts that the provider does not accept
+}
+
+// document prints the messages as one JSON document.
+func (c *sessionExportCmd) document(a *app, s *ctxpage.Session) error {
+	v := transcriptView{Session: c.Session, Format: c.Format, Messages: []json.RawMessage{}}
+	w := lineFunc(func(line []byte) { v.Messages = append(v.Messages, bytes.Clone(line)) })
+	var err error
+	if _, v.LeftOut, err = foreign.Transcript(w, foreign.Format(c.Format), s.Turns(a.ctx, c.From)); err != nil {
+		return err
+	}
+	return a.emit(v, func(w io.Writer) { fmt.Fprintln(w, len(v.Messages)) })
+}
+
+// lineFunc is called with each message that is written.
+type lineFunc func(line []byte)
+
+// Write takes one message.
+func (f lineFunc) Write(p []byte) (int, error) {
+	f(p)
+	return len(p), nil
+}
+
+type sessionNotesCmd struct {
+	talkArgs
+	Show bool `help:"Print the recorded notes instead of replacing them from standard input."`
+}
+
+func (c *sessionNotesCmd) Run(a *app) error {
+	if c.Show {
+		return c.with(a, false, func(s *ctxpage.Session) error {
+			in, err := s.Inspect(a.ctx)
+			if err != nil {
+				return err
+			}
+			b, err := json.MarshalIndent(in.Notes, "", "  ")
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(a.out, escapedFor(a.out, string(b)))
+			return err
+		})
+	}
+	var n session.Notes
+	d := json.NewDecoder(interruptible{a.ctx, a.in})
+	d.DisallowUnknownFields()
+	if err := d.Decode(&n); err != nil {
+		return usage("notes on standard input: %v", err)
+	}
+	return c.with(a, true, func(s *ctxpage.Session) error {
+		if err := s.Record(a.ctx, n); err != nil {
+			return err
+		}
+		return a.emit(n, func(w io.Writer) { fmt.Fprintf(w, "notes of %s recorded\n", c.Session) })
+	})
+}
+
+type sessionContractCmd struct {
+	talkArgs
+	Path    string `arg:"" help:"Contract file. Created if missing." type:"path"`
+	Dialect string `help:"Dialect: strict (accepted by the real interpreter) or compat (as the reference writes it)." enum:"strict,compat" default:"strict"`
+	DryRun  bool   `help:"Print what would be appended and write nothing."`
+}
+
+func (c *sessionContractCmd) Run(a *app) error {
+	return c.withKnown(a, false, func(s *ctxpage.Session) error {
+		delta := func(have []byte) ([]byte, error) {
+			if c.Dialect == "strict" {
+				return s.Contract(a.ctx, have, nil)
+			}
+			in, err := s.Inspect(a.ctx)
+			if err != nil {
+				return nil, err
+			}
+			if in.Force == nil {
+				return nil, fmt.Errorf("%w: session %s has had no pass, or all were undone", store.ErrNotFound, c.Session)
+			}
+			return commands.ExportPass(in.Force, have)
+		}
+		if c.DryRun {
+			return previewContract(a, c.Path, delta)
+		}
+		return growContract(a, c.Path, delta)
+	})
+}
+
+type sessionReceiveCmd struct {
+	talkArgs
+	DryRun bool `help:"Validate the packet and list its references; write nothing."`
+}
+
+func (c *sessionReceiveCmd) Run(a *app) error {
+	raw, err := io.ReadAll(io.LimitReader(a.in, store.MaxText))
+	if err != nil {
+		return failed("read the packet: %v", err)
+	}
+	p, err := session.ReadPacket(raw)
+	if err != nil {
+		return usage("%v; expected what dbctl handoff writes, with --format json or md", err)
+	}
+	if _, err := handoff.Pages(p, c.Session); err != nil {
+		return usage("%v", err)
+	}
+	if c.DryRun {
+		v := appendedView{[]string{}}
+		for _, r := range handoff.References(p) {
+			v.Refs = append(v.Refs, r.Ref)
+		}
+		return a.emit(v, func(w io.Writer) {
+			fmt.Fprintf(w, "dry run: %s\n%s\n", plural(len(v.Refs), "reference", "references"), line(strings.Join(v.Refs, " ")))
+		})
+	}
+	return c.with(a, true, func(s *ctxpage.Session) error {
+		refs, err := s.Receive(a.ctx, p)
+		if err != nil {
+			return err
+		}
+		v := appendedView{view.Refs(refs)}
+		return a.emit(v, func(w io.Writer) { fmt.Fprintf(w, "%s received\n", plural(len(refs), "reference", "references")) })
+	})
+}
+
+type turnArgs struct {
+	talkArgs
+	Turn string `arg:"" help:"Id of or reference to the turn."`
+}
+
+// withTurn is with for the verbs about one turn, which a text names as it names any artefact of the scope.
+func (t *turnArgs) withTurn(a *app, write bool, fn func(s *ctxpage.Session, id string) error) error {
+	return a.with(t.File, write, func(db *ctxpage.DB) error {
+		if err := t.known(a, db); err != nil {
+			return err
+		}
+		n := &namer{a: a, db: db, scope: t.Scope, writes: write}
+		ref, err := n.turn(a.ctx, t.Turn)
+		if err != nil {
+			return err
+		}
+		return n.hinted(fn(db.Scope(t.Scope).Session(t.Session), ref.ID), ref, t.Turn)
+	})
+}
+
+type sessionRecallCmd struct {
+	turnArgs
+	rootFlags
+}
+
+func (c *sessionRecallCmd) Run(a *app) error {
+	if err := c.allow(a); err != nil {
+		return err
+	}
+	return c.withTurn(a, true, func(s *ctxpage.Session, id string) error {
+		got, err := s.Recall(a.ctx, id)
+		if err != nil {
+			return err
+		}
+		v := view.Whole(got)
+		return a.emit(v, func(w io.Writer) {
+			fmt.Fprint(w, printable(w, v.Text))
+			for _, call := range got.ToolCalls {
+				fmt.Fprintf(w, "\n%s(%s) as %s\n", line(call.Name), printable(w, call.Arguments), line(call.ID))
+			}
+			if isTerminal(w) {
+				fmt.Fprintln(w)
+				if v.Trace != "" {
+					a.warn("written from the context of trace " + v.Trace)
+				}
+			}
+		})
+	})
+}
+
+type sessionExplainCmd struct{ turnArgs }
+
+type explainView struct {
+	ID    string   `json:"id"`
+	Steps []string `json:"steps"`
+}
+
+func (c *sessionExplainCmd) Run(a *app) error {
+	return c.withTurn(a, false, func(s *ctxpage.Session, id string) error {
+		in, err := s.Inspect(a.ctx, id)
+		if err != nil {
+			return err
+		}
+		why := in.Turn[id]
+		v := explainView{id, strings.Split(why, "\n")}
+		return a.emit(v, func(w io.Writer) { fmt.Fprintln(w, printable(w, why)) })
+	})
+}
+
+type sessionPinCmd struct {
+	turnArgs
+	Off bool `help:"Remove the pin."`
+}
+
+type pinView struct {
+	ID     string `json:"id"`
+	Pinned bool   `json:"pinned"`
+}
+
+func (c *sessionPinCmd) Run(a *app) error {
+	return c.withTurn(a, true, func(s *ctxpage.Session, id string) error {
+		set, said := s.Pin, "pinned"
+		if c.Off {
+			set, said = s.Unpin, "no longer pinned"
+		}
+		if err := set(a.ctx, id); err != nil {
+			return err
+		}
+		return a.emit(pinView{id, !c.Off}, func(w io.Writer) { fmt.Fprintf(w, "%s: %s\n", line(id), said) })
 	})
 }

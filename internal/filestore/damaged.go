@@ -1,6 +1,7 @@
 package filestore
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -12,7 +13,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ctxpage/ctxpage/internal/archive"
+	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/format"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/wal"
 	"github.com/oklog/ulid/v2"
 )
@@ -182,4 +187,278 @@ func (d *damaged) count() {
 	for _, list := range d.versions {
 		slices.SortFunc(list, func(a, b uint32) int { return cmp.Compare(b, a) })
 	}
+}
+
+// committed is the newest version of an artefact that the audit names.
+type committed struct {
+	version uint32
+	deleted bool
+}
+
+// audited reads from the audit which versions were committed, by artefactKey, and reports whether
+// all of it can be read. Leaves are walked in order, so the last write of a name is its newest.
+func (d *damaged) audited(ctx context.Context) (newest map[string]committed, whole bool) {
+	newest = map[string]committed{}
+	l, rep, err := archive.OpenReader(ctx, d.path+"-manifest", nil, sealerOf(d.ring), func(add func(uint64, []byte) error) error {
+		return d.leaves(ctx, add)
+	})
+	if err != nil {
+		return newest, false
+	}
+	defer l.Close()
+	if d.sys.ID != "" && l.DB() != "" && l.DB() != d.sys.ID {
+		d.lose("audit", "it belongs to another database; nothing was taken from it")
+		return newest, false
+	}
+	nameless := d.nameless()
+	err = l.Each(ctx, 0, l.Size(), false, func(r *manifest.Record) error {
+		for _, x := range r.Writes {
+			ref, err := store.ParseRef(x.Ref)
+			if n := nameless[x.Num]; n != 0 && err == nil {
+				d.scopes[n] = ref.Scope
+			}
+			name := artefactKey(ref.Scope, ref.ID)
+			was := newest[name]
+			restarted := was.deleted && !x.Gone && !x.Touch // gc forgot it: the next put begins with version 1
+			if err == nil && x.Version > 0 && (x.Version >= was.version || restarted) {
+				newest[name] = committed{x.Version, x.Deleted}
+			}
+		}
+		if r.Type == manifest.TypeApprove || r.Type == manifest.TypeReject {
+			d.decided[r.From] = true
+		}
+		return nil
+	})
+	if err == nil {
+		err = d.compare(ctx, l)
+	}
+	return newest, err == nil && !d.foreign && rep.Damage == nil && rep.Archived >= rep.Marked
+}
+
+// compare compares the rows with the audit, because checksums do not find an edit. A row that is
+// not the one that was committed is not taken, and its version counts only as far as the audit
+// names it.
+func (d *damaged) compare(ctx context.Context, l *archive.Log) error {
+	if d.trust {
+		return nil
+	}
+	proofs := format.Proofs{Log: l}
+	keys := slices.SortedFunc(maps.Keys(d.heads), func(a, b format.HeadKey) int {
+		return cmp.Or(cmp.Compare(a.Art, b.Art), cmp.Compare(a.Version, b.Version))
+	})
+	for _, k := range keys {
+		d.proveHead(proofs, k)
+	}
+	for id, row := range d.held {
+		if _, err := format.DecodeHeld(row); err == nil && proofs.Held(id[:], row) != nil {
+			d.lose("held batch "+id.String(), "its row was edited: %v", format.ErrEdited)
+			delete(d.held, id)
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(d.sealed)) {
+		if proofs.State([]byte(key), d.sealed[key]) != nil {
+			d.lose(fmt.Sprintf("state %q", key), "its row was edited: %v", format.ErrEdited)
+			d.state[key] = nil
+		}
+	}
+	return nil
+}
+
+// proveHead takes the first row of a key that was committed.
+func (d *damaged) proveHead(proofs format.Proofs, k format.HeadKey) {
+	h := d.head(k)
+	if h == nil || proofs.Head(d.heads[k], h) == nil {
+		return
+	}
+	name := store.Ref{Scope: h.Scope, ID: h.ID, Version: h.Version}.String()
+	for _, row := range d.others[k] {
+		d.heads[k] = row
+		if h := d.head(k); h != nil && proofs.Head(row, h) == nil {
+			d.lose(name, "its row was edited; the committed one was found elsewhere in the files and copied")
+			return
+		}
+	}
+	d.lose(name, "its row was edited: %v", format.ErrEdited)
+	delete(d.heads, k)
+	d.edited[k] = true
+}
+
+// leaves calls add for the leaves of the log, and fails if records are missing. A file with a strange name
+// beside the segments is no obstacle here: the segments have everything.
+func (d *damaged) leaves(ctx context.Context, add func(uint64, []byte) error) error {
+	if d.foreign {
+		return nil
+	}
+	_, holes, err := wal.ScanIntact(ctx, d.path+"-wal", nil, func(r wal.Record) error {
+		r, err := openRecord(d.ring, r)
+		if err != nil {
+			return err
+		}
+		index, leaf, err := leafOf(r)
+		if err == nil && leaf != nil {
+			err = add(index, leaf)
+		}
+		return err
+	})
+	for _, h := range holes {
+		if err == nil && h.From != 0 && !h.Torn {
+			err = h.Err
+		}
+	}
+	return err
+}
+
+// nameless returns pages of scopes whose name is lost, with the number of the scope: the audit has
+// them by name.
+func (d *damaged) nameless() map[uint64]uint32 {
+	out := map[uint64]uint32{}
+	for _, row := range d.heads {
+		dec := codec.Decoder{B: row}
+		t := format.DecodeHot(&dec)
+		if d.scopes[t.Scope] != "" {
+			continue
+		}
+		for _, r := range format.DecodeRows(&dec, &t, nil) {
+			out[r.Num] = t.Scope
+		}
+	}
+	return out
+}
+
+// logged is a commit in the log.
+type logged struct{ seq, lsn uint64 }
+
+// around returns the LSNs of the commits before and after a hole; after 0: there is none. commits ascends
+// in both numbers.
+func (d *damaged) around(h wal.Hole) (before, after uint64) {
+	i, _ := slices.BinarySearchFunc(d.commits, h.From, func(c logged, seq uint64) int { return cmp.Compare(c.seq, seq) })
+	before = d.sys.Applied
+	if i > 0 {
+		before = max(before, d.commits[i-1].lsn)
+	}
+	if h.To != 0 && i < len(d.commits) {
+		after = d.commits[i].lsn
+	}
+	return before, after
+}
+
+// noCommit reports whether the commits around a hole follow each other: LSNs count commits only, so every
+// record between two neighbours was a read.
+func (d *damaged) noCommit(h wal.Hole) bool {
+	before, after := d.around(h)
+	return (d.system || before != 0) && after != 0 && after <= before+1
+}
+
+// cutAt notes a hole that has commits. Rows of a later commit in the log are newer than they are.
+func (d *damaged) cutAt(h wal.Hole) {
+	d.cut = true
+	if _, after := d.around(h); after != 0 {
+		d.gapTo = max(d.gapTo, after-1)
+		return
+	}
+	d.cutAll()
+}
+
+// cutAll notes that commits are lost and that nothing says which.
+func (d *damaged) cutAll() { d.cut, d.gapTo = true, math.MaxUint64 }
+
+// belongs compares a record with what the file has under the same numbers, because a log does not
+// say whose it is. A single equal row is proof, since its salt is random. Different rows alone may
+// be edits: a log is foreign only if nothing in it fits (gather).
+func (d *damaged) belongs(r wal.Record) error {
+	r, err := openRecord(d.ring, r)
+	if errors.Is(err, store.ErrKey) {
+		d.noKey = cmp.Or(d.noKey, err)
+	}
+	if err != nil {
+		return nil // record reports it
+	}
+	if r.Kind == wal.KindAudit {
+		index, _, question, err := format.DecodeLeaf(r.Body)
+		if err == nil && question != nil {
+			d.asked[index] = true
+		}
+		return nil
+	}
+	if r.Kind != wal.KindCommit {
+		return nil
+	}
+	c, err := format.DecodeCommit(r.Body)
+	if err != nil {
+		return nil // record reports it
+	}
+	for _, n := range c.Scopes {
+		if name := d.scopes[n.Num]; name != "" && name != n.Name {
+			d.unlike++
+		}
+	}
+	for _, h := range c.Heads {
+		dec := codec.Decoder{B: h.Row}
+		t := format.DecodeHot(&dec)
+		k := format.HeadKey{Art: t.Art, Version: t.Version}
+		is := func(row []byte) bool { return bytes.Equal(row, h.Row) }
+		switch row := d.heads[k]; {
+		case row == nil:
+		case is(row) || slices.ContainsFunc(d.others[k], is):
+			d.alike++ // a row has a random salt: no other database has the same
+		case !format.GoneRow(row) && t.Flags&format.FlagGone == 0:
+			d.unlike++
+		}
+	}
+	return nil
+}
+
+// record takes the rows of a record of the log. A head of a commit that the file does not have goes in
+// front of the rows of the file, any other behind them. State and held batches of the log replace older
+// ones of the file.
+func (d *damaged) record(r wal.Record) error {
+	d.last = r.Seq
+	if r.Kind != wal.KindCommit {
+		return nil
+	}
+	r, err := openRecord(d.ring, r)
+	var c *format.Commit
+	if err == nil {
+		c, err = format.DecodeCommit(r.Body)
+	}
+	if err != nil {
+		d.cutAll()
+		d.lose(fmt.Sprintf("record %d of the log", r.Seq), "%v", err)
+		return nil
+	}
+	if from := max(d.sys.Applied, d.lsn) + 1; c.LSN > from && d.system {
+		d.missed = true // the audit names them, if it is complete
+		d.lose("log", "commits %d to %d", from, c.LSN-1)
+	}
+	d.lsn, d.commits = c.LSN, append(d.commits, logged{r.Seq, c.LSN})
+	for _, n := range c.Scopes {
+		d.scopes[n.Num] = n.Name
+	}
+	for _, h := range c.Heads {
+		dec := codec.Decoder{B: h.Row}
+		t := format.DecodeHot(&dec)
+		d.keep(format.HeadKey{Art: t.Art, Version: t.Version}, h.Row, c.LSN > d.sys.Applied)
+		for _, x := range h.Texts {
+			d.logged[x.Num] = x.Text
+		}
+	}
+	if c.LSN <= d.sys.Applied {
+		return nil // the file has these rows, or newer ones
+	}
+	for _, s := range c.State {
+		if leaf, ok := format.GoneQuestion(s.Key); ok {
+			delete(d.asked, leaf)
+			continue
+		}
+		if id, ok := format.GoneReview(s.Key); ok {
+			delete(d.held, id)
+			continue
+		}
+		d.state[s.Key] = s.Value
+		delete(d.sealed, s.Key)
+	}
+	if len(c.Held) > 0 {
+		d.held[c.HeldID] = c.Held
+	}
+	return nil
 }

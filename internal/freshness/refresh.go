@@ -1,15 +1,5 @@
 package freshness
 
-// A refresh brings a scope up to date with the world outside: the sources of its artefacts, and the files of its recorded
-// directories.
-//
-//	sources      probe every sourced artefact, in parts ─▶ changed ones are fetched and committed
-//	directories  walk each recorded directory ─▶ new files are put, in batches; lost ones are deleted if Delete is set
-//
-// Each batch is a transaction of its own. A refresh may take minutes and must not lose what it did when it is
-// cancelled; a single transaction was rejected for that reason, and because it would have to hold all texts in memory.
-// Nothing that cannot be read is ever deleted: a directory on an unmounted disk looks empty.
-
 import (
 	"context"
 	"errors"
@@ -24,6 +14,16 @@ import (
 	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
 )
+
+// A refresh brings a scope up to date with the world outside: the sources of its artefacts, and the files of its recorded
+// directories.
+//
+//	sources      probe every sourced artefact, in parts ─▶ changed ones are fetched and committed
+//	directories  walk each recorded directory ─▶ new files are put, in batches; lost ones are deleted if Delete is set
+//
+// Each batch is a transaction of its own. A refresh may take minutes and must not lose what it did when it is
+// cancelled; a single transaction was rejected for that reason, and because it would have to hold all texts in memory.
+// Nothing that cannot be read is ever deleted: a directory on an unmounted disk looks empty.
 
 // RefreshHost has the functions that a refresh needs of the database that runs it.
 type RefreshHost struct {
@@ -320,4 +320,38 @@ func (r *run) backAgain(ctx context.Context, d Recorded, left []string) (back ma
 		}
 	}
 	return back, nil
+}
+
+// Background is work that is done at once and then now and then.
+type Background struct {
+	stop context.CancelFunc
+	done chan struct{}
+}
+
+// Every begins it. One run ends before the next begins.
+func Every(pause time.Duration, run func(context.Context)) *Background {
+	ctx, stop := context.WithCancel(context.Background())
+	b := &Background{stop: stop, done: make(chan struct{})}
+	go func() {
+		defer close(b.done)
+		tick := time.NewTicker(pause)
+		defer tick.Stop()
+		for {
+			run(ctx)
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+		}
+	}()
+	return b
+}
+
+// Stop ends it, the context of a run under way as well, and waits for it. Of nil, or called again, it does nothing.
+func (b *Background) Stop() {
+	if b != nil {
+		b.stop()
+		<-b.done
+	}
 }

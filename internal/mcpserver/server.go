@@ -23,13 +23,17 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
+	"slices"
 	"strings"
-
-	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"time"
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/internal/view"
+	"github.com/ctxpage/ctxpage/render"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
 // Config configures a server. DB and Scope are required.
@@ -191,4 +195,118 @@ func traced(next mcp.MethodHandler) mcp.MethodHandler {
 func hints(title string, readOnly, destructive, idempotent bool) *mcp.ToolAnnotations {
 	closed := false
 	return &mcp.ToolAnnotations{Title: title, ReadOnlyHint: readOnly, DestructiveHint: &destructive, IdempotentHint: idempotent, OpenWorldHint: &closed}
+}
+
+const (
+	pageURI     = "ctxpage://page/"
+	manifestURI = "ctxpage://manifest/"
+)
+
+// addResources offers pages and the manifests of contexts. Templates, not a list: a memory has too many pages to name.
+func (s *server) addResources(out *mcp.Server) {
+	out.AddResourceTemplate(&mcp.ResourceTemplate{
+		Name: "page", Title: "Page", Description: "A page, by id or reference; reserved characters may be percent-encoded.", MIMEType: "text/plain", URITemplate: pageURI + "{+ref}",
+	}, s.readPage)
+	out.AddResourceTemplate(&mcp.ResourceTemplate{
+		Name: "manifest", Title: "Manifest", Description: "What a context had and what came of it, by its trace.", MIMEType: "application/json", URITemplate: manifestURI + "{trace}",
+	}, s.readManifest)
+}
+
+func (s *server) readPage(ctx context.Context, req *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
+	name, err := url.PathUnescape(strings.TrimPrefix(req.Params.URI, pageURI))
+	if err != nil {
+		return nil, mcp.ResourceNotFoundError(req.Params.URI)
+	}
+	v, err := s.find(ctx, name)
+	if err != nil {
+		return nil, missing(err, req.Params.URI)
+	}
+	text := textOf(v)
+	if end := boundary(text, maxBytes); end < len(text) {
+		text = text[:end] + fmt.Sprintf("\n[%d more bytes: the tool get has them from offset %d]", len(text)-end, end)
+	}
+	return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{{URI: req.Params.URI, MIMEType: "text/plain", Text: render.Escape(text)}}}, nil
+}
+
+func (s *server) readManifest(ctx context.Context, req *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
+	leaves, err := s.recorded(ctx, strings.TrimPrefix(req.Params.URI, manifestURI))
+	if err != nil {
+		return nil, missing(err, req.Params.URI)
+	}
+	b, err := json.MarshalIndent(leaves, "", "  ")
+	if err != nil {
+		return nil, err
+	}
+	return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{{URI: req.Params.URI, MIMEType: "application/json", Text: view.EscapeJSON(string(b), func(r rune) bool { return r >= 0x7f })}}}, nil
+}
+
+// missing is the protocol's answer for what is not there.
+func missing(err error, uri string) error {
+	if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrGone) || errors.Is(err, store.ErrInvalid) {
+		return mcp.ResourceNotFoundError(uri)
+	}
+	return err
+}
+
+// addPrompt offers what the user has decided for the scope, for hosts that want it at the start of a conversation. Every
+// context of assemble has it anyway.
+func (s *server) addPrompt(out *mcp.Server) {
+	out.AddPrompt(&mcp.Prompt{Name: "directives", Title: "Directives", Description: "What the user has decided: premise and policies of this scope and its ancestors."},
+		func(ctx context.Context, _ *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
+			state, err := s.scope.Directives().State(ctx)
+			if err != nil {
+				return nil, err
+			}
+			text := state.Effective.Text()
+			if text == "" {
+				text = "Nothing has been decided."
+			}
+			return &mcp.GetPromptResult{
+				Description: "Directives of " + s.Scope,
+				Messages:    []*mcp.PromptMessage{{Role: "user", Content: &mcp.TextContent{Text: render.Escape(text)}}},
+			}, nil
+		})
+}
+
+// Limits of what is told of drafts that wait.
+const (
+	waitingInList   = 20
+	waitingInSearch = 5
+	waitingRead     = 1000 // held batches of the scope that are looked at, oldest first
+)
+
+// waitingOut names a write of the caller that waits for a person. It has no text: a draft is in no context and is not read
+// back before somebody lets it pass.
+type waitingOut struct {
+	Batch   string    `json:"batch"`
+	IDs     []string  `json:"ids,omitempty"`
+	Deletes []string  `json:"deletes,omitempty"`
+	Reason  string    `json:"reason"`
+	Since   time.Time `json:"since"`
+}
+
+// waiting lists the newest held writes of the actor that have an id with a prefix, at most limit. A search names them
+// whatever it asks for: their texts are not read.
+func (s *server) waiting(ctx context.Context, prefix string, limit int) (out []waitingOut, err error) {
+	has := func(id string) bool { return strings.HasPrefix(id, prefix) }
+	actor := cmp.Or(s.Actor, s.Scope)
+	read := 0
+	for h, err := range s.DB.Review().Batches(ctx, s.Scope, false) {
+		if errors.Is(err, store.ErrCorrupt) { // the others are listed all the same
+			break
+		} else if err != nil {
+			return nil, err
+		}
+		if h.Actor == actor && (slices.ContainsFunc(h.Writes, func(v ctxpage.Version) bool { return has(v.ID) }) || slices.ContainsFunc(h.Deletes, has)) {
+			w := waitingOut{Batch: h.ID, Deletes: h.Deletes, Reason: h.Reason, Since: h.At}
+			for i := range h.Writes {
+				w.IDs = append(w.IDs, h.Writes[i].ID)
+			}
+			out = append(out, w)
+		}
+		if read++; read == waitingRead {
+			break
+		}
+	}
+	return out[max(0, len(out)-limit):], nil
 }

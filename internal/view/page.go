@@ -15,7 +15,10 @@ package view
 
 import (
 	"encoding/hex"
+	"reflect"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/ctxpage/ctxpage"
 )
@@ -150,4 +153,51 @@ func utc(t time.Time) time.Time {
 		return t
 	}
 	return t.UTC()
+}
+
+// FillLists makes the nil lists of a report empty, at any depth: in JSON a list is [] or absent, never null. v points to the report.
+func FillLists(v any) { fillLists(reflect.ValueOf(v)) }
+
+func fillLists(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if !v.IsNil() {
+			fillLists(v.Elem())
+		}
+	case reflect.Slice:
+		if v.Type().Elem().Kind() == reflect.Uint8 {
+			return
+		}
+		if v.IsNil() && v.CanSet() {
+			v.Set(reflect.MakeSlice(v.Type(), 0, 0))
+		}
+		for i := range v.Len() {
+			fillLists(v.Index(i))
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			f := v.Type().Field(i)
+			empty := f.Type.Kind() == reflect.Slice && v.Field(i).IsNil()
+			if f.IsExported() && !(empty && strings.Contains(f.Tag.Get("json"), ",omit")) {
+				fillLists(v.Field(i))
+			}
+		}
+	}
+}
+
+// Steers reports whether a terminal may act on a rune instead of showing it, or whether it turns round the order of the runes beside it.
+func Steers(r rune) bool {
+	return unicode.IsControl(r) || unicode.In(r, unicode.Bidi_Control, unicode.Zl, unicode.Zp)
+}
+
+// Hidden reports whether a rune leaves no trace on the screen: zero-width ones, tags, fillers, variation selectors. Two names
+// that look alike may differ by them, and a text may carry words that only a model reads.
+func Hidden(r rune) bool {
+	return r >= 0x80 && !unicode.Is(unicode.Prepended_Concatenation_Mark, r) &&
+		unicode.In(r, unicode.Cf, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
+}
+
+// Shapes reports whether a hidden rune is one that scripts and emoji are written with.
+func Shapes(r rune) bool {
+	return r == '\u200c' || r == '\u200d' || r >= '\ufe00' && r <= '\ufe0f'
 }
