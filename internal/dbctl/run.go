@@ -24,6 +24,7 @@ import (
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/remote"
+	"github.com/ctxpage/ctxpage/internal/system"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/session"
@@ -262,12 +263,15 @@ func (t Tool) Run(args []string, in io.Reader, out, errw io.Writer) (code int) {
 			return a.report(err)
 		}
 	}
-	return a.ends(a.report(kctx.Run(a)))
+	return a.report(kctx.Run(a))
 }
 
 // ends tells SIGTERM from Ctrl-C.
 func (a *app) ends(code int) int {
-	if cause := context.Cause(a.ctx); code == exitInterrupted && cause != nil && strings.Contains(cause.Error(), syscall.SIGTERM.String()) {
+	if code != exitInterrupted || a.ctx == nil {
+		return code
+	}
+	if cause := context.Cause(a.ctx); cause != nil && strings.Contains(cause.Error(), syscall.SIGTERM.String()) {
 		return exitTerminated
 	}
 	return code
@@ -345,7 +349,7 @@ func (a *app) report(err error) int {
 	if err == nil {
 		return exitOK
 	}
-	code := codeOf(err)
+	code := a.ends(codeOf(err))
 	var e *exitError
 	if errors.As(err, &e) && e.quiet {
 		return code
@@ -429,10 +433,12 @@ func kindOf(err error, code int) string {
 			return k.kind
 		}
 	}
-	switch code {
-	case exitUsage:
+	switch {
+	case system.NoSpace(err): // of a file beside the database, such as an export
+		return "no space"
+	case code == exitUsage:
 		return "usage"
-	case exitDamaged:
+	case code == exitDamaged:
 		return "damaged"
 	}
 	return "failed"

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -518,7 +519,7 @@ func TestInterrupted(t *testing.T) {
 		{syscall.SIGTERM, exitOK, []string{"serve", file}},
 		{syscall.SIGINT, exitOK, []string{"serve", file}},
 		{syscall.SIGTERM, exitOK, []string{"watch", file, "acme/support", "chat", "--total", "1000"}},
-		{syscall.SIGTERM, exitTerminated, []string{"put", file, "acme", "x"}},
+		{syscall.SIGTERM, exitTerminated, []string{"put", file, "acme", "x", "--json"}},
 		{syscall.SIGINT, exitInterrupted, []string{"put", file, "acme", "x"}}, // waits for its input
 		{syscall.SIGINT, exitOK, []string{"watch", file, "acme/support", "chat", "--total", "1000"}},
 		{syscall.SIGINT, exitInterrupted, []string{"directive", file, "acme"}},
@@ -530,6 +531,8 @@ func TestInterrupted(t *testing.T) {
 		in, err := cmd.StdinPipe()
 		require.NoError(t, err)
 		out := must(cmd.StdoutPipe())(t)
+		var errs bytes.Buffer
+		cmd.Stderr = &errs
 		require.NoError(t, cmd.Start())
 		says := bufio.NewReader(out)
 		if speaks := c.want == exitOK; speaks {
@@ -543,10 +546,14 @@ func TestInterrupted(t *testing.T) {
 		require.NoError(t, cmd.Process.Signal(c.sig))
 		_ = cmd.Wait()
 		require.Equal(t, c.want, cmd.ProcessState.ExitCode(), fmt.Sprint(c.args))
+		if slices.Contains(c.args, "--json") {
+			require.Contains(t, errs.String(), fmt.Sprintf(`"exit":%d}`, c.want))
+		}
 		in.Close()
 		cancel()
 	}
 	ok(t, "", "check", file)
+	require.Equal(t, "no space", kindOf(fmt.Errorf("export: %w", syscall.ENOSPC), exitFailed))
 }
 
 // The table of the exit codes, the help and the program say the same.
