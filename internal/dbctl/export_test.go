@@ -64,6 +64,11 @@ func TestExportImport(t *testing.T) {
 	require.Equal(t, ok(t, "", append([]string{"assemble", file}, context...)...), ok(t, "", append([]string{"assemble", to}, context...)...))
 	require.Equal(t, ok(t, "", "ls", file, "acme/support"), ok(t, "", "ls", to, "acme/support"))
 
+	begun := filepath.Join(tmp, "begun.ctx") // what an import leaves that was killed at once
+	require.NoError(t, os.WriteFile(begun, nil, 0o600))
+	ok(t, "", "import", begun, out)
+	require.Equal(t, asJSON(t, "", "stat", file)["id"], asJSON(t, "", "stat", begun)["id"], "it has the secret of the export, too")
+
 	differs := false
 	for n := 0; n < 40 && !differs; n++ { // who made the export does not know the mark that these draw, each one of six
 		own := filepath.Join(tmp, fmt.Sprintf("own%d.ctx", n))

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -92,8 +91,8 @@ func rewound(f *os.File) *os.File {
 
 // make opens the database, or makes it as the one that was exported. A dry run makes it elsewhere and removes it.
 func (c *importCmd) make(a *app, head *portable.Header) (db *ctxpage.DB, made bool, err error) {
-	if _, err := os.Stat(c.File); fileless(c.File) || !errors.Is(err, fs.ErrNotExist) {
-		db, err := a.open(c.File, !c.DryRun)
+	// An import that was killed at once has left an empty file; the next one makes the same database of it.
+	if db, err = a.open(c.File, !c.DryRun); fileless(c.File) || !errors.Is(err, store.ErrNotExist) {
 		return db, false, err
 	}
 	if c.DryRun {

@@ -72,13 +72,14 @@ func (c *mcpServeCmd) Run(a *app) error {
 }
 
 func (c *mcpServeCmd) open(a *app) (*ctxpage.DB, error) {
-	_, err := os.Stat(c.File)
-	create := c.Write && os.IsNotExist(err)
-	if !create && !fileless(c.File) {
-		return a.open(c.File, true)
-	}
 	opts := a.options()
-	opts.MustExist = !create
+	if !fileless(c.File) {
+		if db, err := a.open(c.File, true); !c.Write || !errors.Is(err, store.ErrNotExist) {
+			return db, err
+		}
+	} else {
+		opts.MustExist = true
+	}
 	return a.database(c.File, opts, true)
 }
 

@@ -515,12 +515,16 @@ func TestErrorsThatHelp(t *testing.T) {
 	require.Contains(t, r.err, "--verified --by")
 	empty := filepath.Join(t.TempDir(), "empty")
 	require.NoError(t, os.WriteFile(empty, nil, 0o600))
-	for _, args := range [][]string{{"stat", empty}, {"get", empty, "acme", "k"}, {"put", empty, "acme", "k", "x"}} { // read-only or not
+	for _, args := range [][]string{{"stat", empty}, {"get", empty, "acme", "k"}, {"put", empty, "acme", "k", "x"}, {"mcp", empty, "--scope", "acme"}} { // read-only or not
 		r = dbctl("", args...)
 		require.Equal(t, exitFailed, r.code)
 		require.Contains(t, r.err, "is empty; expected the file of a database; make one with: dbctl init FILE")
 	}
 	require.Contains(t, dbctl("", "stat", empty+"2").err, "dbctl init")
+	begun := empty + "3"
+	require.NoError(t, os.WriteFile(begun, nil, 0o600))
+	ok(t, "", "mcp", begun, "--scope", "acme", "--write") // it makes a missing one, too
+	ok(t, "", "check", begun)
 	r = dbctl("", "stat", filepath.Dir(empty))
 	require.Equal(t, exitUsage, r.code)
 	require.Contains(t, r.err, "which is a directory, expected the file of a database; make one with: dbctl init FILE, where no FILE is yet")
