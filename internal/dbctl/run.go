@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/signal"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -453,13 +454,16 @@ var said = strings.NewReplacer(": ctxpage: ", ": ", "\nctxpage: ", "\n",
 	"the file of a database, or a name that is not taken", "the file of a database; make one with: dbctl init FILE, where no FILE is yet",
 	"open it for writing, without MustExist, to make one", "make one with: dbctl init FILE")
 
+// readOnly matches the steps of an open that write: a folder that may not be written has no room for a socket, for example.
+var readOnly = regexp.MustCompile(`^(lock|socket|wal: open): `)
+
 // hint adds what to do where the library, which knows no command line, cannot say it.
 func hint(err error) string {
 	msg := said.Replace(strings.TrimPrefix(err.Error(), "ctxpage: "))
 	switch {
 	case errors.Is(err, store.ErrDirty):
 		return msg + "; get --serve-stale prints what is stored"
-	case strings.HasPrefix(msg, "lock: ") && (errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS)):
+	case readOnly.MatchString(msg) && (errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS)):
 		return msg + "; --read-only of get, search and assemble needs no right to write"
 	case errors.Is(err, store.ErrNotExist) && !strings.Contains(msg, "dbctl init"):
 		return msg + "; make one with: dbctl init FILE"

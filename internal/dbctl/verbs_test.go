@@ -535,7 +535,9 @@ func TestErrorsThatHelp(t *testing.T) {
 // What the library says of a file that may not be written leads to the flag that needs no right to.
 func TestHintOfReadOnly(t *testing.T) {
 	for _, cause := range []error{syscall.EACCES, syscall.EROFS} {
-		require.Contains(t, hint(fmt.Errorf("ctxpage: lock: %w", &fs.PathError{Op: "open", Path: "x.lock", Err: cause})), "--read-only")
+		for _, step := range []string{"lock", "socket", "wal: open"} {
+			require.Contains(t, hint(fmt.Errorf("ctxpage: %s: %w", step, &fs.PathError{Op: "open", Path: "x.lock", Err: cause})), "--read-only")
+		}
 	}
 	require.NotContains(t, hint(fmt.Errorf("ctxpage: lock: %w", syscall.EIO)), "--read-only", "control")
 	require.NotContains(t, hint(fmt.Errorf("ctxpage: backup: %w", syscall.EACCES)), "--read-only", "control")
