@@ -31,8 +31,7 @@ type checkView struct {
 // childAnswer is the output of the child process: a report, or why it could not walk. A child that died writes nothing.
 type childAnswer struct {
 	Problems []store.Problem `json:"problems"`
-	Error    string          `json:"error,omitempty"`
-	Exit     int             `json:"exit,omitempty"`
+	Failed   *errorJSON      `json:"failed,omitempty"`
 }
 
 func (c *checkCmd) Run(a *app) error {
@@ -75,7 +74,8 @@ func (c *checkCmd) walk(a *app) error {
 		return err
 	})
 	if err != nil {
-		out.Error, out.Exit = hint(err), codeOf(err)
+		failed := a.told(err, codeOf(err))
+		out.Failed = &failed
 	}
 	return json.NewEncoder(a.out).Encode(out)
 }
@@ -91,12 +91,14 @@ func (a *app) checkInChild(path string, online bool) (ans childAnswer, err error
 		ans.Problems, err = died(path, end, said)
 		return ans, err
 	}
-	switch {
-	case ans.Exit == exitDamaged:
-		ans.Problems = append(ans.Problems, store.Problem{Invariant: "open", Where: path, What: ans.Error})
-	case ans.Exit != 0:
-		return ans, &exitError{code: ans.Exit, msg: ans.Error}
+	if ans.Failed == nil {
+		return ans, nil
 	}
+	e := ans.Failed.Error
+	if e.Exit != exitDamaged {
+		return ans, &exitError{code: e.Exit, msg: e.Message, told: ans.Failed}
+	}
+	ans.Problems = append(ans.Problems, store.Problem{Invariant: "open", Where: path, What: e.Message})
 	return ans, nil
 }
 

@@ -153,6 +153,7 @@ type exitError struct {
 	code  int
 	msg   string
 	quiet bool
+	told  *errorJSON // what a child process said of it; nil: none did
 }
 
 func (e *exitError) Error() string { return e.msg }
@@ -411,7 +412,19 @@ type errorJSON struct {
 }
 
 func (a *app) reportJSON(err error, code int) {
-	var j errorJSON
+	j := a.told(err, code)
+	b, _ := json.Marshal(&j)
+	fmt.Fprintln(a.err, string(b))
+}
+
+// told describes an error for a program.
+func (a *app) told(err error, code int) (j errorJSON) {
+	var e *exitError
+	if errors.As(err, &e) && e.told != nil {
+		j = *e.told
+		j.Error.Exit = code
+		return j
+	}
 	j.Error.Kind, j.Error.Message, j.Error.Exit = kindOf(err, code), hint(err), code
 	if s := a.tool.Server; s != nil && s.Kind != nil {
 		j.Error.Kind = cmp.Or(s.Kind(err), j.Error.Kind)
@@ -424,8 +437,7 @@ func (a *app) reportJSON(err error, code int) {
 	case errors.As(err, &locked):
 		j.Error.PID, j.Error.Program, j.Error.Since, j.Error.Reading = locked.PID, locked.Program, locked.Since, locked.Reading
 	}
-	b, _ := json.Marshal(&j)
-	fmt.Fprintln(a.err, string(b))
+	return j
 }
 
 func kindOf(err error, code int) string {

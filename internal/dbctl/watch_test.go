@@ -334,13 +334,16 @@ func TestTheHolderIsNamed(t *testing.T) {
 		require.Contains(t, r.err, "pid", args)
 		require.Contains(t, r.err, filepath.Base(os.Args[0]), args)
 	}
-	r := dbctl("", "salvage", file, file+".new", "--wait", "0s", "--json")
-	var e errorJSON
-	require.NoError(t, json.Unmarshal([]byte(r.err), &e))
-	require.Equal(t, "locked", e.Error.Kind)
-	require.Equal(t, p.Pid, e.Error.PID)
-	require.False(t, e.Error.Since.IsZero())
-	require.Empty(t, r.out)
+	for _, args := range [][]string{{"salvage", file, file + ".new"}, {"check", file}} { // check hears it from a child
+		r := dbctl("", append(args, "--wait", "0s", "--json")...)
+		var e errorJSON
+		require.NoError(t, json.Unmarshal([]byte(r.err), &e))
+		require.Equal(t, "locked", e.Error.Kind)
+		require.Equal(t, exitBusy, e.Error.Exit)
+		require.Equal(t, p.Pid, e.Error.PID)
+		require.False(t, e.Error.Since.IsZero())
+		require.Empty(t, r.out)
+	}
 }
 
 // A reader is named as one, and the writer before it is not blamed.

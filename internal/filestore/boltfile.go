@@ -69,12 +69,25 @@ func fileProblem(path string) error {
 		return store.Invalid("path", path+", which is a directory", "the file of a database, or a name that is not taken")
 	}
 	if !st.Mode().IsRegular() {
-		return store.Invalid("path", fmt.Sprintf("%s, which is %v", path, st.Mode().Type()), "a regular file, or nothing; symbolic links are not followed")
+		return store.Invalid("path", path+", which is "+fileKind(st), "a regular file, or nothing; symbolic links are not followed")
 	}
 	if n := system.Links(path, st); n > 1 {
 		return store.Invalid("path", fmt.Sprintf("%s, which has %d names (hard links)", path, n), "a file with one name; copy it instead")
 	}
 	return nil
+}
+
+// fileKind names what is at a path in place of a file or a directory.
+func fileKind(st os.FileInfo) string {
+	switch mode := st.Mode(); {
+	case mode.IsRegular():
+		return "a file"
+	case mode.IsDir():
+		return "a directory"
+	case mode&os.ModeSymlink != 0:
+		return "a symbolic link"
+	}
+	return "a device, socket or pipe"
 }
 
 // directoryProblem returns why a directory of the database may not be used: something else, or a
@@ -85,7 +98,7 @@ func directoryProblem(path string) error {
 		return fmt.Errorf("ctxpage: open: %w", err)
 	}
 	if err == nil && !st.IsDir() {
-		return store.Invalid("path", fmt.Sprintf("%s, which is %v", path, st.Mode().Type()), "a directory, or nothing; symbolic links are not followed")
+		return store.Invalid("path", path+", which is "+fileKind(st), "a directory, or nothing; symbolic links are not followed")
 	}
 	return nil
 }

@@ -352,6 +352,13 @@ func TestNotADatabase(t *testing.T) {
 		}
 	}
 	require.NoFileExists(t, at("nowhere"))
+	require.ErrorContains(t, errOf(Open(at("symlink"), Options{})), "which is a symbolic link, expected a regular file")
+	require.NoError(t, os.WriteFile(at("empty"), nil, 0o600))
+	for _, opts := range []Options{{ReadOnly: true}, {MustExist: true}} {
+		require.ErrorIs(t, errOf(Open(at("empty"), opts)), store.ErrNotExist)
+	}
+	info := must(os.Stat(at("empty")))(t)
+	require.Zero(t, info.Size(), "it is left as it was")
 	b := must(os.ReadFile(at("notes.txt")))(t)
 	require.Equal(t, "buy milk\n", string(b))
 	for _, suffix := range []string{"-wal", "-manifest"} { // a link in the place of a directory's file or of the lock
