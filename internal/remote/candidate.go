@@ -48,6 +48,82 @@ var candidateFields = codec.Record[store.Candidate]{Name: "a candidate", Fields:
 
 var candidateRecord = recordOf(candidateFields.Append, candidateFields.Read)
 
+// putCandidates writes the elements of a list of candidates, as candidateFields does, without a call for each of the fields that are
+// zero.
+func putCandidates(e *writer, list []store.Candidate) {
+	for i := range list {
+		e.record.B = appendCandidate(e.record.B[:0], &list[i])
+		e.bytes(e.record.B)
+	}
+}
+
+func appendCandidate(b []byte, c *store.Candidate) []byte {
+	b = appendNumber(b, 1, c.Key.Num)
+	b = appendNumber(b, 2, uint64(c.Key.Version))
+	b = appendText(b, 3, c.Ref.Scope)
+	b = appendText(b, 4, c.Ref.ID)
+	b = appendSigned(b, 5, int64(c.Ref.Page))
+	b = appendNumber(b, 6, uint64(c.Ref.Version))
+	b = appendNumber(b, 7, uint64(c.Kind))
+	b = appendNumber(b, 8, uint64(c.Provenance))
+	b = appendSigned(b, 9, c.AsOf)
+	b = appendSigned(b, 10, int64(c.Tokens))
+	b = appendSigned(b, 11, int64(c.Pages))
+	b = appendFlag(b, 12, c.Pinned)
+	b = appendFlag(b, 13, c.Recent)
+	b = appendNumber(b, 14, c.Group)
+	b = appendText(b, 15, c.GroupName)
+	b = appendSigned(b, 16, c.Seq)
+	h := &c.Lexical
+	b = appendNumber(b, 17, h.Num)
+	for i, x := range [...]float64{h.Score, h.Own, h.Near, h.Group, h.Speaker, h.Date, h.First, h.Forms, h.Level} {
+		b = appendFloat(b, byte(18+i), x)
+	}
+	b = appendNumber(b, 27, h.Via)
+	b = appendFlag(b, 28, c.Near)
+	if c.Cosine != nil {
+		b = binary.BigEndian.AppendUint64(append(b, 29, 8), math.Float64bits(*c.Cosine))
+	}
+	b = appendFloat(b, 30, c.Beside)
+	return appendText(b, 31, c.Excluded)
+}
+
+// appendNumber and the functions below append a field, unless it is zero.
+func appendNumber(b []byte, tag byte, n uint64) []byte {
+	if n == 0 {
+		return b
+	}
+	at := len(b) + 2
+	b = binary.AppendUvarint(append(b, tag, 0), n)
+	b[at-1] = byte(len(b) - at)
+	return b
+}
+
+func appendSigned(b []byte, tag byte, n int64) []byte {
+	return appendNumber(b, tag, uint64(n)<<1^uint64(n>>63)) // as AppendVarint does
+}
+
+func appendFlag(b []byte, tag byte, is bool) []byte {
+	if is {
+		b = append(b, tag, 1, 1)
+	}
+	return b
+}
+
+func appendFloat(b []byte, tag byte, x float64) []byte {
+	if x != 0 {
+		b = binary.BigEndian.AppendUint64(append(b, tag, 8), math.Float64bits(x))
+	}
+	return b
+}
+
+func appendText(b []byte, tag byte, s string) []byte {
+	if s != "" {
+		b = append(binary.AppendUvarint(append(b, tag), uint64(len(s))), s...)
+	}
+	return b
+}
+
 // getCandidates reads the elements of a list of candidates, those in the usual form directly: by the list of fields they took longer
 // than the rest of an assembly's trip.
 func getCandidates(d *reader, n int) ([]store.Candidate, error) {

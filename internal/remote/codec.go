@@ -210,6 +210,10 @@ func putList(e *writer, v reflect.Value) error {
 		return nil
 	}
 	e.list(v.Len())
+	if list, is := v.Interface().([]store.Candidate); is {
+		putCandidates(e, list)
+		return nil
+	}
 	for i := range v.Len() {
 		if err := put(e, v.Index(i)); err != nil {
 			return err
