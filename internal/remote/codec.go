@@ -3,6 +3,7 @@ package remote
 import (
 	"bytes"
 	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"reflect"
@@ -103,9 +104,13 @@ func membersOf(t reflect.Type) []member {
 }
 
 // pack encodes a value.
-func pack(v any) ([]byte, error) {
+func pack(v any) ([]byte, error) { return packBehind(0, v) }
+
+// packBehind encodes a value behind room for n bytes.
+func packBehind(n int, v any) ([]byte, error) {
 	w := writers.Get().(*writer)
 	defer w.done()
+	w.b.Write(make([]byte, n))
 	if err := put(w, reflect.ValueOf(v)); err != nil {
 		return nil, fmt.Errorf("ctxpage: encode for the socket: %w", err)
 	}
@@ -114,17 +119,23 @@ func pack(v any) ([]byte, error) {
 
 // packFrame encodes a value as a message in frames, the last of a kind.
 func packFrame(kind byte, v any) ([]byte, error) {
-	message, err := pack(v)
+	b, err := packBehind(frameHeader, v)
 	if err != nil {
 		return nil, err
 	}
-	return framed(kind, message), nil
+	if n := len(b) - frameHeader; n <= MaxFrame { // one frame
+		b[0] = kind
+		binary.BigEndian.PutUint32(b[1:], uint32(n))
+		return b, nil
+	}
+	return framed(kind, b[frameHeader:]), nil
 }
 
 // unpack decodes what pack made into what v points to. Bytes behind the value are an error: they
 // mean that the message is not what its reader takes it for.
 func unpack(b []byte, v any) error {
 	r := newReader(b)
+	defer r.done()
 	err := get(r, reflect.ValueOf(v).Elem())
 	if err == nil && r.in.Len() > 0 {
 		err = fmt.Errorf("%d bytes follow the value", r.in.Len())

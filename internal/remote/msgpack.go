@@ -81,9 +81,25 @@ type reader struct {
 // maxName bounds the name of a field, also of one that this program does not know.
 const maxName = 255
 
+// readers are used again: one has half a kilobyte.
+var readers = sync.Pool{New: func() any {
+	in := new(bytes.Reader)
+	return &reader{in: in, d: msgpack.NewDecoder(in)}
+}}
+
 func newReader(b []byte) *reader {
-	in := bytes.NewReader(b)
-	return &reader{b: b, in: in, d: msgpack.NewDecoder(in)}
+	r := readers.Get().(*reader)
+	r.b, r.depth = b, 0
+	r.in.Reset(b)
+	r.d.Reset(r.in)
+	return r
+}
+
+// done returns r to the pool, without the message.
+func (r *reader) done() {
+	r.b, r.record = nil, codec.Decoder{}
+	r.in.Reset(nil)
+	readers.Put(r)
 }
 
 // null reads a nil, if one is next.
