@@ -69,7 +69,7 @@ import (
 //     catalogue.mu there, because it holds ckptMu.
 //   - A leaf may be held while another one is taken in four cases: fileLog.mu before the wal's mu, guest.mu and a
 //     session of package remote before holds.mu, inside archive.Log (see there), whose locks come before those of its
-//     files, and the keeper's mu before changes.mu (Engine.AfterCommit).
+//     files, and the keeper's mu before changes.mu (Engine.AfterTold).
 //   - pageTable.mu is never held during I/O, and guest.mu and Client.mu never while another process is asked.
 //   - No lock of ours is held while a Source, Counter, Evaluator, Embedder, Summarizer, Observer or Logger runs. There are three
 //     exceptions: Txn.mu, which belongs to the caller's own transaction, and DB.steps and Conversation.lock, under

@@ -105,6 +105,9 @@ func (db *DB) openStore() (err error) {
 	db.vectors.Unmade = func(err error) {
 		db.opts.Logger.Warn("vectors were not made; the next question tries again", "error", err)
 	}
+	caller, _ := unobserved(db.store).(interface {
+		AfterTold(lsn uint64, fn func()) (stop func())
+	})
 	info, err := db.store.Info(context.Background())
 	db.secret, db.fence, db.host = info.Secret, info.ID, info.Host
 	db.sessions = conversation.NewSessions(conversation.Host{
@@ -114,6 +117,9 @@ func (db *DB) openStore() (err error) {
 		Owns:    db.owns, Shared: db.opts.Store != nil, Name: fmt.Sprintf("%s (pid %d)", cmp.Or(info.Host, filepath.Base(os.Args[0])), os.Getpid()),
 		OnlyStarted: db.opts.NoWatch, Patience: db.opts.SummarizeTimeout,
 	})
+	if caller != nil {
+		db.sessions.AfterTold = caller.AfterTold
+	}
 	return err
 }
 

@@ -13,8 +13,8 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// An open database follows the commits of all processes (store.Changes) and has the sessions looked at whose windows fill. It
-// has one goroutine for that while there are commits, and none when it is at rest (park):
+// An open database follows the commits of all processes (store.Changes) and has the sessions looked at whose windows fill. The
+// owner of the files has no goroutine for that until a commit writes a told row (park); other commits cost it nothing:
 //
 //	a commit of a session ─▶ its change row is told: Full, or no longer Full ─▶ queued ─▶ a worker looks ─▶ settled
 //	a step of a watcher   ─▶ its watch row is told ─▶ events for those who follow; the holder is alive
@@ -50,7 +50,7 @@ type keeper struct {
 	all    bool          // what the owner before left was read; of the goroutine
 	worker sync.WaitGroup
 
-	mu      sync.Mutex // guards those below; nothing is called under it but AfterCommit of the store, which calls nobody
+	mu      sync.Mutex // guards those below; nothing is called under it but AfterTold of the store, which calls nobody
 	queue   [][2]string
 	looks   map[[2]string]*looked
 	started map[[2]string]*started
@@ -114,10 +114,8 @@ func (k *keeper) run() {
 			k.all = k.readAll(k.ctx, WatchRowKey) // what the owner before left
 		}
 		wait := k.dispatch()
-		ch, nudged, err := k.changes(min(wait, parkAfter))
+		ch, nudged, err := k.changes(wait)
 		switch {
-		case err == nil && !nudged && ch.LSN == k.at && wait > parkAfter && k.park(wait-parkAfter):
-			return
 		case errors.Is(err, store.ErrClosed):
 			k.stop()
 		case err != nil && k.ctx.Err() == nil:
@@ -126,21 +124,18 @@ func (k *keeper) run() {
 		case err == nil:
 			k.at = ch.LSN
 			k.take(k.ctx, ch)
+			if !nudged && len(ch.Told) == 0 && !ch.AllTold && k.park(wait) {
+				return
+			}
 		}
 	}
 	close(k.done)
 }
 
-// parkAfter is how long the goroutine waits for commits before it parks: while they come, it is not begun for each.
-const parkAfter = time.Second
-
-// park ends the goroutine if the store can call it again (engine.AfterCommit): with the next commit, when the wait is over, when it
-// is nudged, or when the work ends. false: it goes on.
+// park ends the goroutine if the store can call it again (Host.AfterTold): when a told row was written, when the wait is over,
+// when it is nudged, or when the work ends. false: it goes on.
 func (k *keeper) park(wait time.Duration) bool {
-	st, ok := k.t.Store.(interface {
-		AfterCommit(lsn uint64, fn func()) (stop func())
-	})
-	if !ok {
+	if k.t.AfterTold == nil {
 		return false
 	}
 	k.mu.Lock()
@@ -165,8 +160,8 @@ func (k *keeper) park(wait time.Duration) bool {
 	}
 	k.wake = wake
 	stopEnd := context.AfterFunc(k.ctx, wake)
-	stops = append(stops, st.AfterCommit(k.at, wake), func() { stopEnd() })
-	if wait < waitChanges-parkAfter { // otherwise nothing is due without a commit
+	stops = append(stops, k.t.AfterTold(k.at, wake), func() { stopEnd() })
+	if wait < waitChanges { // otherwise nothing is due without a commit
 		t := time.AfterFunc(wait, wake)
 		stops = append(stops, func() { t.Stop() })
 	}
@@ -183,8 +178,11 @@ func (k *keeper) pause() {
 	}
 }
 
-// changes waits for commits, until it is nudged or the time is over.
+// changes waits for commits, until it is nudged or the time is over. If the work can park it does not wait.
 func (k *keeper) changes(wait time.Duration) (ch store.Changes, nudged bool, err error) {
+	if k.t.AfterTold != nil {
+		wait = 0
+	}
 	ctx, cancel := context.WithCancel(k.ctx)
 	defer cancel()
 	k.mu.Lock()

@@ -7,7 +7,6 @@ import (
 	"io"
 	"runtime"
 	"slices"
-	"sync"
 
 	"github.com/ctxpage/ctxpage/internal/archive"
 	"github.com/ctxpage/ctxpage/internal/codec"
@@ -32,8 +31,7 @@ import (
 // (format.Proof.Place), and redo installs heads in the order of the record.
 //
 // Ownership: the sequencer owns the record until it is in the log. From then on the installer and
-// redo only read it. The exception is the analyses and the index built from them, which
-// Commit.analysed guards.
+// redo only read it. The exception is the index built of a large commit, which Commit.built guards.
 
 // build makes a commit of a judged batch: its record, its leaf and its outcome, with the numbers
 // from next on. It changes nothing, so a later failure leaves no gap. The one exception is
@@ -77,88 +75,45 @@ func (s *Engine) build(b *Request, pre *prepared, v judgement, next Counters) (*
 	if p.leaf, err = archive.NewLeaf(leaf); err != nil {
 		return nil, fmt.Errorf("ctxpage: encode leaf: %w", err)
 	}
+	p.large = rec.TextBytes() >= builtBytes
 	rec.Body, p.After = p.leaf.Body(), n.next
 	p.After.LSN, p.After.Leaf = rec.LSN+1, rec.Leaf+1
 	p.setUse(b)
 	return p, nil
 }
 
-// behind are the commits that wait to be analysed. One goroutine does that for all, and ends when
-// none is left: one for each commit was a fortieth of a put of 1 KiB.
-type behind struct {
-	mu           sync.Mutex
-	queue, spare []*Commit
-	running      bool
-}
-
-// analyseBehind analyses a commit while its caller waits for the log. The installer analyses what it
-// comes to first.
-func (s *Engine) analyseBehind(c *Commit) {
-	q := &s.behind
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.queue = append(q.queue, c)
-	if !q.running {
-		q.running = true
-		go s.analyseQueue()
-	}
-}
-
-// analyseQueue yields before each commit, so that other commits reach the log first. Their group is
-// complete sooner, and the analysis runs while the disk is busy. Without the yield, each analysis
-// delayed the next member of the group.
+// Pages are analysed and entered into the index after their commit was answered: by the next question,
+// checkpoint or background work, or by a goroutine of their own when many wait (indexBehind). No
+// record needs an analysis, and readers cannot tell.
 //
-// Afterwards it enters into the index what earlier commits added, and nobody waits for that: once in
-// 1<<18 postings it packs a part of the index, for some milliseconds, and a lone writer of 1 KiB
-// had that wait at each 485th put, when a part had fewer. The index itself makes writers wait when
-// too much is left.
-func (s *Engine) analyseQueue() {
-	q := &s.behind
-	for {
-		runtime.Gosched()
-		q.mu.Lock()
-		some := q.queue
-		if q.running = len(some) > 0; !q.running {
-			q.mu.Unlock()
-			return
-		}
-		q.queue, q.spare = q.spare, nil
-		q.mu.Unlock()
-		for i, c := range some {
-			if i > 0 {
-				runtime.Gosched()
-			}
-			s.analyse(c)
-		}
-		s.index.Invert()
-		clear(some)
-		q.mu.Lock()
-		q.spare = some[:0]
-		q.mu.Unlock()
+// Rejected: a goroutine that analyses a commit beside its sync, for which the installer waits. To
+// start it cost a lone writer more than the analysis: 55 of 210 µs of CPU, for waking a thread that
+// then looks for other work, and for the monitor of the scheduler, which sleeps as long as one thread
+// alone is busy.
+
+// indexBehind enters the pages that wait into the index, if they are many.
+func (s *Engine) indexBehind() {
+	if s.index.Due() && s.indexing.CompareAndSwap(false, true) {
+		go func() {
+			defer s.indexing.Store(false)
+			s.IndexWaiting()
+		}()
 	}
 }
 
-// analyse prepares the input of the index while the log syncs, unless another goroutine
-// does. It takes about as long as a sync, and no record needs it. The installer waits for it before
-// it takes a lock.
-func (s *Engine) analyse(p *Commit) {
-	if !p.analysing.CompareAndSwap(false, true) {
-		return
+// IndexWaiting enters the pages that wait into the index. It yields before each few of them, so that
+// commits reach the log first: their group is complete sooner, and the analysis runs while the disk is
+// busy.
+func (s *Engine) IndexWaiting() {
+	for more := true; more; more = s.index.Invert() {
+		runtime.Gosched()
 	}
-	defer p.analysed.Done()
-	if p.record.TextBytes() >= builtBytes {
-		p.record.Built = s.buildIndex(p.record.Heads)
-		return
-	}
-	heads := p.record.Heads
-	for i := range heads {
-		for j := range heads[i].Texts {
-			if t := &heads[i].Texts[j]; t.Analysis == nil {
-				an := format.LendAnalysis(s.opts.Analyzer, &heads[i].Head.Artefact, t.Text)
-				t.Analysis = &an
-			}
-		}
-	}
+}
+
+// prebuild inverts the texts of a large commit while the log syncs. The installer calls it as well,
+// before it takes a lock, and waits for it here.
+func (s *Engine) prebuild(c *Commit) {
+	c.built.Do(func() { c.record.Built = s.buildIndex(c.record.Heads) })
 }
 
 // builtBytes is the length of text from which a commit is inverted page by page while the log

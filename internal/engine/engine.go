@@ -58,12 +58,13 @@
 //	the order    Position, Counters, Follow, Durable, Lost: the engine as its Log sees it (Follower);
 //	             AppendLeafHead and OutcomeIn for what the Log writes and answers
 //	commits      Submit: a batch with instructions of the host (Request); Note: leaves of the database itself
+//	background   IndexWaiting
 //	checkpoint   Waiting and Unflushed say when, then Checkpoint, FlushTail; Columns for a snapshot of the columns
 //	gc           Collect, OldestHold
 //	erase        Erase, then for each run: Purge, Purging, EraseOutcomes, EraseDone; EraseRest for runs that were interrupted;
 //	             ErasedTag and DestroyedHead for rows whose key is destroyed
 //	check        Check, MarkIndexDamaged, IndexDamaged; SumRows and NewestOutcome for what the host keeps about its rows
-//	figures      Count, Undecided; AfterCommit for who waits long for the next commit
+//	figures      Count, Undecided; AfterTold for who waits long for a commit that writes a told row
 //	errors       Corrupt, AuditError
 //	end          Fail and Failure, Shut, Closed and Stopped; Readable and Writable say why a call is refused
 //	tests        At
@@ -171,8 +172,8 @@ type Engine struct {
 	quotas                quotas
 	bodies                bodies // of audit leaves; a lock of its own
 
-	seq    sequencer
-	behind behind
+	seq      sequencer
+	indexing atomic.Bool // a goroutine enters pages into the index
 
 	eraseOpen map[string]uint64 // runs of erases of which commits are missing, with the LSN of their first; under cat.mu
 

@@ -108,13 +108,13 @@ func (q *sequencer) installing(entries []Entry) bool {
 // for it.
 const leavesAtOnce = 64
 
-// installLeaves takes into the audit the leaf of a commit, or the leaves of some reads. It waits for the
-// analysis of a commit first: the analysis takes about as long as a sync, and waiting for it later
-// would hold catalogue.mu meanwhile.
+// installLeaves takes into the audit the leaf of a commit, or the leaves of some reads. The index of a
+// large commit is built here at the latest, before catalogue.mu is taken.
 func (s *Engine) installLeaves(entries []Entry) error {
 	if c := entries[0].Commit; c != nil {
-		s.analyse(c)
-		c.analysed.Wait()
+		if c.large {
+			s.prebuild(c)
+		}
 		return s.Leaves.AddNew(c.record.Leaf, c.leaf)
 	}
 	var run [leavesAtOnce]*archive.Leaf
@@ -171,6 +171,7 @@ func (s *Engine) installSome(some []*Commit) error {
 	for _, c := range some {
 		close(c.done)
 	}
+	s.indexBehind()
 	return nil
 }
 
@@ -277,6 +278,7 @@ func (s *Engine) Follow(kind Kind, seq uint64, body []byte) error {
 	if err != nil {
 		return err
 	}
+	s.indexBehind()
 	s.seq.watch.followed(c)
 	s.changes.add(lsn, ended, s.told(c))
 	return nil
@@ -500,7 +502,7 @@ func (s *Engine) installHead(c *format.Commit, h *format.HeadRecord, to *install
 		// not add them twice.
 		if c.Built == nil && x.Num > s.index.Through() {
 			s.index.Add(s.doc(x.Num, t.Scope, h.Head, x.Text, x.Analysis))
-			h.Texts[j].Analysis = nil // it is large, and the record is kept for a while
+			h.Texts[j].Analysis = nil // it may be large, and the record is kept for a while
 		}
 	}
 	return nil

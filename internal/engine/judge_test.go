@@ -241,3 +241,33 @@ func TestApprovalOfUnknownFields(t *testing.T) {
 		})
 	}
 }
+
+// Who waits for told rows is called once, by the next commit that writes one, at once if there was one, and not by others.
+func TestAfterTold(t *testing.T) {
+	m := newMemory(t, time.Now)
+	m.opts.State = []store.StateKind{{Prefix: "told/", Told: true}}
+	called := make(chan string, 9)
+	wait := func(lsn uint64, name string) (stop func()) { return m.AfterTold(lsn, func() { called <- name }) }
+	write := func(key string) uint64 {
+		b := m.batch("acme")
+		b.State = []store.StateRow{{Key: key, Value: []byte("row")}}
+		return must(m.Commit(t.Context(), b))(t).LSN
+	}
+	wait(m.Mark().LSN, "first")
+	wait(m.Mark().LSN, "stopped")()
+	m.put("acme", store.Artefact{ID: "a", Text: "one"})
+	m.put("acme", store.Artefact{ID: "a", Text: "another"})
+	write("other")
+	require.Len(t, m.changes.calls, 1)
+	told := write("told/a")
+	require.Equal(t, "first", <-called)
+	require.Empty(t, m.changes.calls)
+	m.put("acme", store.Artefact{ID: "b", Text: "two"})
+	wait(told-1, "late")
+	require.Equal(t, "late", <-called)
+	wait(told, "in time")
+	require.Len(t, m.changes.calls, 1)
+	write("told/a")
+	require.Equal(t, "in time", <-called)
+	require.Empty(t, called)
+}

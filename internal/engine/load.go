@@ -384,13 +384,15 @@ func (s *Engine) headIn(tx Reader, k format.HeadKey) (*store.Head, error) {
 	return h, nil
 }
 
-// doc makes what the index takes in of a page. a is its analysis; nil: it is made here.
+// doc makes what the index takes in of a page. a is its analysis; nil: the index makes it when it is needed.
 func (s *Engine) doc(num uint64, scope uint32, h *store.Head, text string, a *lexical.Analysis) lexical.Doc {
-	if a == nil {
-		an := format.LendAnalysis(s.opts.Analyzer, &h.Artefact, text)
-		a = &an
+	d := lexical.Doc{Num: num, Scope: scope, Group: h.GroupNum, Turn: format.TurnOf(&h.Artefact), Bytes: len(text)}
+	if a != nil {
+		d.Analysis = *a
+	} else {
+		d.Analyse = func() lexical.Analysis { return format.LendAnalysis(s.opts.Analyzer, &h.Artefact, text) }
 	}
-	return lexical.Doc{Num: num, Scope: scope, Group: h.GroupNum, Analysis: *a, Turn: format.TurnOf(&h.Artefact)}
+	return d
 }
 
 // maxReaders is the most goroutines that read at an open: the host has work of its own.

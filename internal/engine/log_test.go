@@ -136,7 +136,6 @@ func TestLeavesEnterAtInstall(t *testing.T) {
 	named := must(m.Audit().Named(t.Context(), trace))(t)
 	require.True(t, named)
 	require.Zero(t, m.Leaves.Size())
-	m.analyseBehind(r.commit)
 	leaves := must(m.Audit().ByTrace(t.Context(), trace))(t)
 	require.Len(t, leaves, 1)
 	require.EqualValues(t, 1, m.Leaves.Size())

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"github.com/ctxpage/ctxpage/internal/archive"
 	"github.com/ctxpage/ctxpage/internal/format"
@@ -234,7 +233,9 @@ func (s *Engine) admit(ctx context.Context, b *Request) (done func(), err error)
 // Sync other than ErrNothing it is unknown whether the commit is on disk, and the engine takes no
 // more commits (Fail).
 func (s *Engine) awaitInstall(ctx context.Context, c *Commit) (store.Outcome, error) {
-	s.analyseBehind(c)
+	if c.large {
+		go s.prebuild(c)
+	}
 	err := s.log.Sync(ctx, c.Seq, c.done)
 	switch {
 	case err != nil:
@@ -433,7 +434,7 @@ type Commit struct {
 	After Counters // the numbers for the next commit
 
 	record  format.Commit
-	leaf    archive.Leaf // record.body; hashed with the analyses
+	leaf    archive.Leaf // record.body
 	trace   string       // id of the batch, by which the audit finds the leaf
 	parent  string       // trace that the leaf names
 	keys    []string     // see writeKeys
@@ -442,9 +443,8 @@ type Commit struct {
 	use     use // what it adds to its quotas
 	held    int // how many batches it adds to those that wait for review
 	done    chan struct{}
-	// analysed ends when analyse has finished; the installer waits for it.
-	analysing atomic.Bool
-	analysed  sync.WaitGroup
+	large   bool      // its texts are inverted before it is installed
+	built   sync.Once // prebuild
 
 	installing bool // the installer has it and will close done; under flight
 	installed  bool
@@ -488,7 +488,6 @@ func (q *sequencer) take(c *Commit) bool {
 	if q.broken { // since the caller looked: its done would never be closed
 		return false
 	}
-	c.analysed.Add(1)
 	q.ids[c.record.Batch] = c
 	for _, k := range c.keys {
 		q.arts[k] = c

@@ -37,7 +37,7 @@ type changes struct {
 	ended changed[uint64]
 	told  changed[store.StateRow]
 	next  chan struct{}    // closed by the next commit; nil: no caller waits
-	calls map[*func()]bool // called by the next commit; see Engine.AfterCommit
+	calls map[*func()]bool // called by the next commit that writes a told row; see Engine.AfterTold
 }
 
 // changed are the things of one kind that groups of commits changed.
@@ -75,6 +75,14 @@ func (c *changed[T]) after(lsn uint64, fn func(T)) bool {
 	return true
 }
 
+// last returns the LSN of the last group, or up to which groups are forgotten.
+func (c *changed[T]) last() uint64 {
+	if n := len(c.groups); n > 0 {
+		return c.groups[n-1].lsn
+	}
+	return c.from
+}
+
 // start remembers what commits after an LSN change.
 func (c *changes) start(lsn uint64) {
 	c.mu.Lock()
@@ -90,17 +98,17 @@ func (c *changes) add(lsn uint64, ended []uint64, told []store.StateRow) {
 	if len(ended) > 0 {
 		c.ended.add(lsn, ended)
 	}
-	if len(told) > 0 {
-		c.told.add(lsn, told)
-	}
 	if c.next != nil {
 		close(c.next)
 		c.next = nil
 	}
-	for fn := range c.calls {
-		go (*fn)()
+	if len(told) > 0 {
+		c.told.add(lsn, told)
+		for fn := range c.calls {
+			go (*fn)()
+		}
+		c.calls = nil
 	}
-	c.calls = nil
 }
 
 // after returns what changed after an LSN. If there was no commit since, it returns a channel that
@@ -166,13 +174,14 @@ func (s *Engine) Changes(ctx context.Context, after uint64, wait time.Duration) 
 	}
 }
 
-// AfterCommit calls fn once, in a goroutine of its own, when a commit after an LSN is installed, at once if there is one. It is
-// for callers that wait long and should have no goroutine meanwhile. stop ends the wait; fn may be running by then.
-func (s *Engine) AfterCommit(lsn uint64, fn func()) (stop func()) {
+// AfterTold calls fn once, in a goroutine of its own, when a commit after an LSN that wrote a told row is installed, at once if
+// there is one. It is for callers that wait long: they have no goroutine meanwhile, and other commits do not wake them. stop
+// ends the wait; fn may be running by then.
+func (s *Engine) AfterTold(lsn uint64, fn func()) (stop func()) {
 	c, key := &s.changes, &fn
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if lsn < c.lsn {
+	if lsn < c.told.last() {
 		go fn()
 		return func() {}
 	}

@@ -71,7 +71,8 @@ func (s *Store) endWork() {
 	s.worker.timer.Stop() // a run that begins all the same finds the store closed
 }
 
-// workOnce does what is due. It returns when there will be more to do; 0: not before the next record.
+// workOnce does what is due. Pages that wait for the index are entered here, so that a question soon
+// after some commits finds the work done. It returns when there will be more to do; 0: not before the next record.
 // false: the store was closed or has failed.
 func (s *Store) workOnce() (next time.Duration, ok bool) {
 	if s.eng.Closed() || s.eng.Failure() != nil {
@@ -83,6 +84,7 @@ func (s *Store) workOnce() (next time.Duration, ok bool) {
 		return 0, false
 	}
 	s.free() // a program that only reads sees the disk fill up as well
+	s.eng.IndexWaiting()
 	if full := s.logFull(); time.Now().After(s.worker.retryAt) && (full || s.due()) {
 		if !s.workCheckpoint(full) {
 			return 0, false

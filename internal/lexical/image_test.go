@@ -101,6 +101,7 @@ func TestPlainPagesTakeLess(t *testing.T) {
 		x.Add(Doc{Num: num, Scope: 1, Analysis: words("kettle", int(num))})
 	}
 	x.Add(Doc{Num: 11, Scope: 1, Analysis: words("spoon", 1), Turn: &Turn{Speaker: "Ann", Month: 7}})
+	x.invertAll()
 	require.Len(t, x.cols.said, 11)
 	require.Len(t, x.cols.speaker, 11)
 	x.Remove(11) // of a page that was removed an image may have what nobody needs
@@ -123,9 +124,11 @@ func TestPlainPagesTakeLess(t *testing.T) {
 	require.Nil(t, have.cols.said)
 	require.Equal(t, x.cols.total([]uint32{1}), have.cols.total([]uint32{1}))
 	have.Add(Doc{Num: 13, Scope: 1, Group: 5, Analysis: words("kettle", 3)})
+	have.invertAll()
 	require.Len(t, have.cols.group, len(have.cols.shape))
 	require.Nil(t, have.cols.said)
 	have.Add(Doc{Num: 14, Scope: 1, Analysis: words("kettle", 3), Turn: &Turn{Speaker: "Ben", Month: 9}})
+	have.invertAll()
 	require.Len(t, have.cols.group, len(have.cols.shape))
 	require.Len(t, have.cols.said, len(have.cols.shape))
 	require.Equal(t, Month(9), have.cols.said[len(have.cols.said)-1].month())

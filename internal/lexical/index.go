@@ -18,23 +18,23 @@ const maxSpan = 1 << 32
 //
 // The way of a page, and under which lock each step runs:
 //
-//	Add ──▶ fresh ──Invert──▶ open part ──full──▶ packed part ──Step, Apply──▶ segment
-//	 │      freshMu           mu                  mu             mu, and the owner's write lock
-//	 └────▶ cols, last: at once, under the owner's write lock
+//	Add ──▶ fresh ──Invert──▶ cols, open part ──full──▶ packed part ──Step, Apply──▶ segment
+//	 │      freshMu           mu                        mu             mu, and the owner's write lock
+//	 └────▶ last: at once, under the owner's write lock
 //
-//	cols, last            the owner's lock alone
-//	manifest, merging     changed under the owner's write lock and mu, so either is enough to read
-//	removed, pending      the same
-//	tail, parts, purge    mu
-//	fresh, spare, waiting freshMu
+//	last                    the owner's lock alone
+//	manifest, merging       changed under the owner's write lock and mu, so either is enough to read
+//	removed, pending        the same
+//	cols, tail, parts, purge mu
+//	fresh, waiting          freshMu
 //
 // A crash loses what is in memory only: the rows have a list of segments that is whole, and the
 // owner adds the pages above Through again.
 type Index struct {
-	// mu guards the tail against changes without the owner's lock: Checkpoint takes a snapshot of
-	// it, and Invert enters the pages that Add left. A reader needs it only to finish that: while
-	// it holds the owner's lock no page is added, so the tail does not change once all are
-	// entered.
+	// mu guards columns and tail against changes without the owner's lock: Checkpoint takes a
+	// snapshot of the tail, and Invert enters the pages that Add left. A reader needs it only to
+	// finish that: while it holds the owner's lock no page is added, so neither changes once all
+	// are entered.
 	mu sync.Mutex
 
 	manifest manifest
@@ -45,9 +45,8 @@ type Index struct {
 	merging  *merging // what Step has not finished; nil: nothing
 
 	freshMu sync.Mutex // after mu
-	fresh   []Doc      // added, not in the tail yet
-	spare   []Doc      // empty: memory for fresh
-	waiting int        // terms in fresh
+	fresh   []Doc      // added, not in columns and tail yet
+	waiting int        // their size
 	behind  atomic.Bool
 	unread  atomic.Bool         // pages of the tail may not be in lists yet
 	removed map[uint64]struct{} // not in cols, but still in a segment or in the tail
@@ -153,25 +152,28 @@ func Reset(w Writer) error {
 // it again.
 func (x *Index) Through() uint64 { return x.manifest.through }
 
-// mostFresh pages, of mostWaiting terms, are kept for Invert; more are entered by Add itself: so
+// mostFresh pages, of mostWaiting bytes, are kept for Invert; more are entered by Add itself: so
 // pages that nobody inverts take bounded memory, and a question that comes then waits for little.
+// From dueFresh pages or dueWaiting bytes on they are worth a goroutine.
 const (
-	mostFresh   = 256
-	mostWaiting = 1 << 16
+	mostFresh   = 1024
+	mostWaiting = 256 << 10
+	dueFresh    = 16
+	dueWaiting  = 32 << 10
+	atOnce      = 8 // pages that are entered before others get a turn
 )
 
 // Add adds a page version. Numbers come in ascending order; a number that is not above all earlier
-// ones is ignored, so adding a page again is harmless. Invert enters the page's terms, or the next
-// call that needs them does. That is most of the work, and Invert needs no lock of the owner.
+// ones is ignored, so adding a page again is harmless. Invert analyses the page and enters it, or
+// the next call that needs it does. That is most of the work, and Invert needs no lock of the owner.
 func (x *Index) Add(d Doc) {
 	if d.Num <= max(x.last, x.manifest.through) {
 		return
 	}
 	x.last = d.Num
-	x.cols.add(d.row())
 	x.freshMu.Lock()
 	x.fresh = append(x.fresh, d)
-	x.waiting += len(d.Analysis.Terms)
+	x.waiting += d.size()
 	many := len(x.fresh) >= mostFresh || x.waiting >= mostWaiting
 	x.behind.Store(true)
 	x.freshMu.Unlock()
@@ -180,13 +182,22 @@ func (x *Index) Add(d Doc) {
 	}
 }
 
-// Invert enters the terms of pages that were added, unless another call is doing it. It may be
-// called under no lock, at any time.
-func (x *Index) Invert() {
-	if x.behind.Load() && x.mu.TryLock() {
-		defer x.mu.Unlock()
-		x.invert()
+// Due reports whether so many pages wait that the owner should call Invert. Fewer can wait for a
+// call that needs them.
+func (x *Index) Due() bool {
+	x.freshMu.Lock()
+	defer x.freshMu.Unlock()
+	return len(x.fresh) >= dueFresh || x.waiting >= dueWaiting
+}
+
+// Invert analyses and enters a few of the pages that were added, unless another call is doing it.
+// It reports whether there may be more. It may be called under no lock, at any time.
+func (x *Index) Invert() bool {
+	if !x.behind.Load() || !x.mu.TryLock() {
+		return false
 	}
+	defer x.mu.Unlock()
+	return x.enter()
 }
 
 // invertAll enters what was added before the call.
@@ -202,7 +213,7 @@ func (x *Index) invertAll() {
 // questions the mutex: behind says that pages are not in the tail yet, unread that an open part has
 // pages that are not in its lists.
 func (x *Index) invertToRead() {
-	if !x.behind.Load() && !x.unread.Load() { // behind comes first: invert sets unread before it says that nothing is left
+	if !x.behind.Load() && !x.unread.Load() { // behind comes first: enter sets unread before it says that nothing is left
 		return
 	}
 	x.mu.Lock()
@@ -216,28 +227,42 @@ func (x *Index) invertToRead() {
 	x.unread.Store(false)
 }
 
-// invert is called with mu held. It empties fresh in rounds: pages that come while it works are
-// taken by the next round, and behind becomes false only when a round found none.
+// invert enters all pages that wait. mu is held.
 func (x *Index) invert() {
-	for {
-		x.freshMu.Lock()
-		docs := x.fresh
-		x.fresh, x.spare, x.waiting = x.spare, nil, 0
-		x.behind.Store(len(docs) > 0) // only when they are in the tail is nothing left
-		x.freshMu.Unlock()
-		if len(docs) == 0 {
-			return
-		}
-		x.unread.Store(true)
-		for i := range docs {
-			x.parts.add(&x.tail, docs[i])
-			docs[i].Analysis.done()
-		}
-		clear(docs)
-		x.freshMu.Lock()
-		x.spare = docs[:0]
-		x.freshMu.Unlock()
+	for x.enter() {
 	}
+}
+
+// enter analyses a few of the pages that wait and enters them into columns and tail. mu is held. It
+// returns false, and behind is false, only if none waited: until then its pages may not be entered.
+func (x *Index) enter() bool {
+	var buf [atOnce]Doc
+	docs := x.take(buf[:])
+	if len(docs) == 0 {
+		return false
+	}
+	x.unread.Store(true)
+	for i := range docs {
+		d := &docs[i]
+		d.analyse()
+		x.cols.add(d.row())
+		x.parts.add(&x.tail, *d)
+		d.Analysis.done()
+	}
+	return true
+}
+
+// take moves the oldest pages that wait into buf.
+func (x *Index) take(buf []Doc) []Doc {
+	x.freshMu.Lock()
+	defer x.freshMu.Unlock()
+	n := copy(buf, x.fresh)
+	for i := range buf[:n] {
+		x.waiting -= buf[i].size()
+	}
+	x.fresh = slices.Delete(x.fresh, 0, n)
+	x.behind.Store(n > 0)
+	return buf[:n]
 }
 
 // Built is a batch of pages that is inverted before it is added to an Index. That needs no lock and
@@ -250,6 +275,7 @@ type Built struct {
 
 // Add adds a page to the batch. Numbers must ascend.
 func (b *Built) Add(d Doc) {
+	d.analyse()
 	b.parts.add(&b.tail, d)
 	d.Analysis.done()
 }

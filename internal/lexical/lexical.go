@@ -84,7 +84,24 @@ type Doc struct {
 	Group    uint64   // the owner's number of the group, 0 for none
 	Analysis Analysis // no term twice, as Analyze returns it
 	Turn     *Turn    // nil: the page is no turn of a conversation
+
+	// Analyse makes the Analysis when the page is entered; nil: it is there. It may be called by any
+	// goroutine and must not call the index. Bytes is the length of the text it reads.
+	Analyse func() Analysis
+	Bytes   int
 }
+
+// analyse makes the analysis of a page if it is not there yet.
+func (d *Doc) analyse() {
+	if d.Analyse != nil {
+		d.Analysis, d.Analyse = d.Analyse(), nil
+	}
+}
+
+// size is about the work that a page which waits stands for, in bytes of text.
+func (d *Doc) size() int { return d.Bytes + bytesOfTerm*len(d.Analysis.Terms) }
+
+const bytesOfTerm = 4
 
 // row returns the fields that the index keeps of a page version beside its terms.
 func (d *Doc) row() docRow {

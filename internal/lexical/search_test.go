@@ -471,6 +471,39 @@ func TestLn(t *testing.T) {
 	})
 }
 
+// TestPagesWait: a page is analysed when a question needs it or when many wait, never for a page alone that nobody asks for.
+func TestPagesWait(t *testing.T) {
+	s := memStore{}
+	x := s.open(t)
+	analysed := 0
+	add := func(num uint64, bytes int) {
+		x.Add(Doc{Num: num, Scope: 1, Bytes: bytes, Analyse: func() Analysis {
+			analysed++
+			return words("kettle", 1)
+		}})
+	}
+	for num := uint64(1); num < dueFresh; num++ {
+		add(num, 1)
+	}
+	require.Zero(t, analysed)
+	require.False(t, x.Due())
+	require.EqualValues(t, dueFresh-1, s.stats(t, x, []uint32{1}, []string{"kettle"}).DF[0])
+	require.Equal(t, dueFresh-1, analysed)
+	add(100, dueWaiting)
+	require.True(t, x.Due())
+	for x.Invert() {
+	}
+	require.False(t, x.Due())
+	require.Equal(t, dueFresh, analysed)
+	add(101, mostWaiting) // Add enters it itself
+	require.Equal(t, dueFresh+1, analysed)
+	for num := range uint64(mostFresh) {
+		add(200+num, 0)
+	}
+	require.Equal(t, dueFresh+1+mostFresh, analysed)
+	require.False(t, x.Invert())
+}
+
 // TestInvertBesideSearch: terms are entered under no lock of the owner while others search, checkpoint and add; every
 // search counts each page that was added before it.
 func TestInvertBesideSearch(t *testing.T) {
@@ -503,7 +536,7 @@ func TestInvertBesideSearch(t *testing.T) {
 				t.Errorf("%+v after %d pages: %v", st, n, err)
 			}
 		})
-		until(x.Invert)
+		until(func() { x.Invert() })
 	}
 	until(func() {
 		tx := &memTx{rows: memStore{}} // never applied
@@ -517,8 +550,12 @@ func TestInvertBesideSearch(t *testing.T) {
 			if num%2 == 0 {
 				a = words("some", 1, "all", 3)
 			}
+			d := Doc{Num: num, Scope: 1, Analysis: a}
+			if num%3 > 0 { // analysed when it is entered
+				d.Analysis, d.Analyse, d.Bytes = Analysis{}, func() Analysis { return a }, 100
+			}
 			owner.Lock()
-			x.Add(Doc{Num: num, Scope: 1, Analysis: a})
+			x.Add(d)
 			added.Store(num)
 			owner.Unlock()
 			runtime.Gosched()
