@@ -160,7 +160,8 @@ const (
 	mostWaiting = 256 << 10
 	dueFresh    = 16
 	dueWaiting  = 32 << 10
-	atOnce      = 8 // pages that are entered before others get a turn
+	atOnce      = 8  // pages that are entered before others get a turn
+	keptFresh   = 64 // memory for so many stays
 )
 
 // Add adds a page version. Numbers come in ascending order; a number that is not above all earlier
@@ -261,6 +262,9 @@ func (x *Index) take(buf []Doc) []Doc {
 		x.waiting -= buf[i].size()
 	}
 	x.fresh = slices.Delete(x.fresh, 0, n)
+	if len(x.fresh) == 0 && cap(x.fresh) > keptFresh {
+		x.fresh = nil
+	}
 	x.behind.Store(n > 0)
 	return buf[:n]
 }
