@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"strconv"
 
 	"github.com/ctxpage/ctxpage/directive"
@@ -245,7 +246,7 @@ func (d *Directives) commit(ctx context.Context, c *directivelog.Chain) error {
 	case err != nil:
 		return err
 	case page != nil:
-		put, err := s.db.makeUnsplit(*page)
+		put, err := s.db.makePages(*page, store.Validator{}, math.MaxInt) // one page, whatever its length
 		if err != nil {
 			return err
 		}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -76,11 +75,6 @@ type Page struct {
 // makePut splits the text of a checked artefact into pages and digests them.
 func (db *DB) makePut(a Artefact, v store.Validator) (store.Put, error) {
 	return db.makePages(a, v, db.opts.PageTokens)
-}
-
-// makeUnsplit makes an artefact of one page, whatever its length.
-func (db *DB) makeUnsplit(a Artefact) (store.Put, error) {
-	return db.makePages(a, store.Validator{}, math.MaxInt)
 }
 
 // makePages splits a text into pages of at most size tokens. Each page gets a salt of its own, so that equal texts have

@@ -89,7 +89,7 @@ func (tx *Txn) makePut(ctx context.Context, a Artefact) (store.Put, error) {
 		if a.Kind == store.KindSystem || a.Role == "system" || a.Role == store.RoleDeveloper {
 			return store.Put{}, fmt.Errorf("%w: %s: a speculative write cannot be of kind or role system", store.ErrProvenance, a.ID)
 		}
-		a.Provenance = gatedProvenance(a.Provenance)
+		a.Provenance = min(a.Provenance, store.Validated)
 	}
 	if err := tx.supersedable(ctx, &a); err != nil {
 		return store.Put{}, err
@@ -149,11 +149,6 @@ func (tx *Txn) supersedesNothing() error {
 func (s *Scope) supersededBefore(ctx context.Context, id, other string) bool {
 	page, err := s.db.store.Scan(ctx, store.ScanQuery{What: store.ScanHistory, Scopes: s.chain[:1], ID: id, Limit: 1})
 	return err == nil && len(page.Heads) > 0 && slices.Contains(page.Heads[0].Supersedes, other)
-}
-
-// gatedProvenance returns the provenance that a model's write gets when the gate lets it pass.
-func gatedProvenance(p store.Provenance) store.Provenance {
-	return min(p, store.Validated)
 }
 
 // derive fixes the versions of the parents and takes the lowest provenance among them. Parents must be visible here, so

@@ -164,7 +164,7 @@ func (l *look) contexts(ctx context.Context) error {
 		return err
 	}
 	err = store.EachRecord(ctx, a, 0, size, true, func(r *manifest.Record) error {
-		if r.Type != manifest.TypeAssemble || !sees(r.Scope, l.out.Scope) {
+		if r.Type != manifest.TypeAssemble || !slices.Contains(store.ScopeChain(r.Scope), l.out.Scope) {
 			return nil
 		}
 		for i := range r.Pages {
@@ -184,9 +184,6 @@ func (l *look) contexts(ctx context.Context) error {
 	}
 	return err
 }
-
-// sees reports whether a reader of one scope sees another.
-func sees(reader, scope string) bool { return slices.Contains(store.ScopeChain(reader), scope) }
 
 // atOnce bounds the artefacts that are read at a time.
 const atOnce = 256
@@ -232,7 +229,9 @@ func (l *look) artefact(ctx context.Context, h *store.Head) error {
 	if from != "" {
 		l.found(orphan, h.ID, from)
 	}
-	if isTurn(h) {
+	// A turn is neither a duplicate nor never served: people repeat themselves, and most turns are served in their own
+	// conversation only; without it the conversation would have a hole.
+	if h.Kind == store.KindMessage && h.Group != "" {
 		return ctx.Err()
 	}
 	if l.out.Assemblies > 0 && h.PutAt.Before(l.since) && h.Kind != store.KindSystem && !slices.ContainsFunc(h.Rows, func(r store.PageRow) bool { return l.served[r.Num] }) {
@@ -241,10 +240,6 @@ func (l *look) artefact(ctx context.Context, h *store.Head) error {
 	l.unread = append(l.unread, h)
 	return ctx.Err()
 }
-
-// isTurn reports whether an artefact is part of a conversation. People repeat themselves, and most turns are served in their
-// own conversation only, so a turn is neither a duplicate nor never served; without it the conversation would have a hole.
-func isTurn(h *store.Head) bool { return h.Kind == store.KindMessage && h.Group != "" }
 
 // lost names an artefact that this one was made from and that is deleted.
 func (l *look) lost(ctx context.Context, h *store.Head) (string, error) {

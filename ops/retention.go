@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/format"
-	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
 )
@@ -96,11 +95,6 @@ func byScope(all []Stored) map[string]Stored {
 		out[s.Scope] = s
 	}
 	return out
-}
-
-// batch begins a commit of the operator's.
-func (k *Retention) batch(scope string, leaf manifest.Record) (store.Batch, error) {
-	return operator{k.Store, k.Now, k.NewID}.batch(scope, leaf)
 }
 
 // scopes returns the scopes of the database that are below another, by name.

@@ -33,7 +33,7 @@ func (k *Retention) RemoveSession(ctx context.Context, scope, id, by string, dry
 		return Removed{}, err
 	}
 	rep, err := k.removeSession(ctx, scope, id, dryRun, func(b store.Batch) error {
-		whole, err := k.batch(scope, manifest.Record{Type: manifest.TypeCommit, Action: "remove session", Session: id, By: by})
+		whole, err := operator{k.Store, k.Now, k.NewID}.batch(scope, manifest.Record{Type: manifest.TypeCommit, Action: "remove session", Session: id, By: by})
 		if err != nil {
 			return err
 		}

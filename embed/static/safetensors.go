@@ -138,5 +138,3 @@ func half(h uint16) float32 {
 	}
 	return math.Float32frombits(sign | uint32(exponent-15+127)<<23 | fraction<<13)
 }
-
-func sortedNames(tensors map[string]tensor) []string { return slices.Sorted(maps.Keys(tensors)) }

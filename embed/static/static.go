@@ -18,9 +18,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/cespare/xxhash/v2"
@@ -223,7 +225,7 @@ func finish(sum []float64, n int, normalise bool) []float32 {
 }
 
 func namesOf(tensors map[string]tensor) string {
-	names := sortedNames(tensors)
+	names := slices.Sorted(maps.Keys(tensors))
 	if len(names) > 5 {
 		names = append(names[:5], "…")
 	}

@@ -83,7 +83,7 @@ func (c *Turns) blockOf(h *store.Head) Block {
 	b.Tool = &toolUse{answers: h.ToolCallID}
 	for _, t := range h.ToolCalls {
 		b.Tool.calls = append(b.Tool.calls, t.ID)
-		b.Tool.callKeys = append(b.Tool.callKeys, callKey(t))
+		b.Tool.callKeys = append(b.Tool.callKeys, fmt.Sprintf("%s %016x", t.Name, xxhash.Sum64String(t.Arguments)))
 	}
 	return b
 }
@@ -96,11 +96,6 @@ func commonRole(role string) string {
 		}
 	}
 	return role
-}
-
-// callKey names what was asked, so that asking again is recognised.
-func callKey(t store.ToolCall) string {
-	return fmt.Sprintf("%s %016x", t.Name, xxhash.Sum64String(t.Arguments))
 }
 
 // headHash is over everything a row is made from.

@@ -104,7 +104,7 @@ func (c *reviewLsCmd) Run(a *app) error {
 				return
 			}
 			rows(w, "BATCH HELD SCOPE ACTOR REASON CONFIDENCE BY WRITES REPLACES DECIDED", out.Held, func(h *heldView) []any {
-				return []any{h.ID, when(h.At), name(h.Scope), name(h.Actor), h.Reason, h.Confidence, or(name(h.By), "-"), len(h.Writes) + len(h.Deletes), h.replaced(), or(h.Decided, "-")}
+				return []any{h.ID, when(h.At), name(h.Scope), name(h.Actor), h.Reason, h.Confidence, or(name(h.By), "-"), len(h.Writes) + len(h.Deletes), view.Replaced(h.held), or(h.Decided, "-")}
 			})
 			for _, h := range out.Held {
 				printEach(w, h.ID+": %s\n", h.LookAlikes)
@@ -157,9 +157,6 @@ func (v heldView) print(w io.Writer) {
 		fmt.Fprintln(w, printable(w, x.Text))
 	}
 }
-
-// replaced counts what an approval takes out of use.
-func (v *heldView) replaced() int { return view.Replaced(v.held) }
 
 // effects prints what the approval of a draft does besides storing its text, gravest first, and then every field that is
 // set. The fields come from the JSON of the artefact, so a field that is added later is shown, too.

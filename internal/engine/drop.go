@@ -241,11 +241,6 @@ func (s *Engine) nameGone(v *corpus, q *store.CandidateQuery, out *store.Candida
 // scope. The number follows in four bytes, then the name.
 const scopeGonePrefix = "\x00scope/"
 
-// goneScopeKey makes such a key.
-func goneScopeKey(num uint32, name string) string {
-	return string(binary.BigEndian.AppendUint32([]byte(scopeGonePrefix), num)) + name
-}
-
 // goneScope reads such a key.
 func goneScope(key string) (num uint32, name string, ok bool) {
 	rest, ok := strings.CutPrefix(key, scopeGonePrefix)
@@ -373,7 +368,7 @@ func (s *Engine) unname(names []string) (rows []store.StateRow) {
 	defer s.cat.mu.RUnlock()
 	for _, name := range names {
 		if num := s.cat.byName[name]; num != 0 && !busy[name] && s.cat.empty(num) {
-			rows = append(rows, store.StateRow{Key: goneScopeKey(num, name)})
+			rows = append(rows, store.StateRow{Key: string(binary.BigEndian.AppendUint32([]byte(scopeGonePrefix), num)) + name})
 		}
 	}
 	return rows

@@ -87,7 +87,7 @@ func (s *Engine) Collect(ctx context.Context, job store.Job, progress store.Prog
 		return store.JobReport{}, err
 	}
 	defer s.gcMu.Unlock()
-	c := &collector{s: s, ctx: ctx, job: job.GC, dry: job.Kind == store.JobGCPlan, progress: progress, names: newNames(s.opts.State),
+	c := &collector{s: s, ctx: ctx, job: job.GC, dry: job.Kind == store.JobGCPlan, progress: progress, names: &names{kinds: s.opts.State, Names: format.NewNames()},
 		now: codec.Micros(s.opts.Now()), gone: format.Tallies{}, kept: format.Tallies{}}
 	err := s.Readable(ctx)
 	if err == nil && !c.dry {
@@ -493,9 +493,6 @@ type names struct {
 	mu    sync.Mutex // a leaf; StateKind.Names runs under it and must not call the store
 	format.Names
 }
-
-// newNames makes an empty set. kinds are the state rows whose values name pages.
-func newNames(kinds []store.StateKind) *names { return &names{kinds: kinds, Names: format.NewNames()} }
 
 // commit adds what a batch names, held or applied. The sequencer calls it for each batch while gc
 // runs.

@@ -230,7 +230,7 @@ func (d *damaged) audited(ctx context.Context) (newest map[string]committed, who
 		return nil
 	})
 	if err == nil {
-		err = d.compare(ctx, l)
+		d.compare(l)
 	}
 	return newest, err == nil && !d.foreign && rep.Damage == nil && rep.Archived >= rep.Marked
 }
@@ -238,9 +238,9 @@ func (d *damaged) audited(ctx context.Context) (newest map[string]committed, who
 // compare compares the rows with the audit, because checksums do not find an edit. A row that is
 // not the one that was committed is not taken, and its version counts only as far as the audit
 // names it.
-func (d *damaged) compare(ctx context.Context, l *archive.Log) error {
+func (d *damaged) compare(l *archive.Log) {
 	if d.trust {
-		return nil
+		return
 	}
 	proofs := format.Proofs{Log: l}
 	keys := slices.SortedFunc(maps.Keys(d.heads), func(a, b format.HeadKey) int {
@@ -261,7 +261,6 @@ func (d *damaged) compare(ctx context.Context, l *archive.Log) error {
 			d.state[key] = nil
 		}
 	}
-	return nil
 }
 
 // proveHead takes the first row of a key that was committed.

@@ -200,7 +200,7 @@ func (c *copier) choose(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		h := d.anyHead(art, d.newest[art])
+		h := d.anyHead(art)
 		if h == nil {
 			d.lose(fmt.Sprintf("artefact number %d", art), "none of its versions up to %d can be read", d.newest[art])
 			continue
@@ -228,8 +228,8 @@ func (c *copier) choose(ctx context.Context) error {
 // lastOfName returns the greatest number of an artefact of each name.
 func (d *damaged) lastOfName() map[string]uint64 {
 	out := map[string]uint64{}
-	for art, newest := range d.newest {
-		if h := d.anyHead(art, newest); h != nil {
+	for art := range d.newest {
+		if h := d.anyHead(art); h != nil {
 			name := artefactKey(h.Scope, h.ID)
 			out[name] = max(out[name], art)
 		}
@@ -308,7 +308,7 @@ func (c *copier) chooseOne(art uint64, newest uint32, proved uint64) {
 		c.byCommit = append(c.byCommit, t)
 		return
 	}
-	if h := c.d.anyHead(art, newest); h != nil {
+	if h := c.d.anyHead(art); h != nil {
 		c.d.lose(store.Ref{Scope: h.Scope, ID: h.ID, Version: newest}.String(), "%v; no older version can be read", why)
 	}
 }
@@ -324,7 +324,7 @@ func (d *damaged) head(k format.HeadKey) *store.Head {
 }
 
 // anyHead returns the newest head of an artefact that can be read; nil: none can.
-func (d *damaged) anyHead(art uint64, newest uint32) *store.Head {
+func (d *damaged) anyHead(art uint64) *store.Head {
 	for _, v := range d.versions[art] {
 		if h := d.head(format.HeadKey{Art: art, Version: v}); h != nil {
 			return h

@@ -208,7 +208,7 @@ func (b *bringer) look(r io.Reader, x *reading) error {
 	if told := x.opts.Progress; told != nil {
 		first.opts.Progress = func(_ string, done, total uint64) { told("bytes checked", done, total) }
 	}
-	twice, n := newRepeats(), 0
+	twice, n := &repeats{marked: make([]uint64, repeatBits/64), last: map[uint64]int{}}, 0
 	first.fn = func(a store.Artefact, _ int) error {
 		twice.note(a.ID, n)
 		n++

@@ -28,7 +28,7 @@ const maxFields = 32 << 10
 // item makes an artefact of what an element says. key is its key in the file; fields are those that have no place in it.
 func item(f Format, key string, a store.Artefact, fields map[string]json.RawMessage) store.Artefact {
 	a.ID = string(f) + ":" + key
-	if len(a.ID) > store.MaxID || !printable(a.ID) {
+	if len(a.ID) > store.MaxID || store.CheckID("id", a.ID) != nil {
 		sum := sha256.Sum256([]byte(key))
 		a.ID = string(f) + ":sha256-" + hex.EncodeToString(sum[:])
 	}
@@ -92,8 +92,6 @@ func fieldsBut(e element, known ...string) map[string]json.RawMessage {
 	}
 	return all
 }
-
-func printable(s string) bool { return store.CheckID("id", s) == nil }
 
 func cut(s string, n int) string {
 	if len(s) <= n {
@@ -185,10 +183,6 @@ type repeats struct {
 }
 
 const repeatBits = 1 << 26 // 8 MiB
-
-func newRepeats() *repeats {
-	return &repeats{marked: make([]uint64, repeatBits/64), last: map[uint64]int{}}
-}
 
 func idDigest(id string) uint64 {
 	sum := sha256.Sum256([]byte(id))

@@ -227,7 +227,7 @@ func ReadLedger(file []byte) (*Ledger, error) {
 	}
 	l := new(Ledger)
 	l.prepare()
-	l.torn = torn(file)
+	l.torn = len(file) > 0 && !bytes.HasSuffix(file, []byte("\n"))
 	for i, line := range strings.Split(lineEnds.Replace(string(file)), "\n") {
 		if err := l.read(line); err != nil {
 			return nil, fmt.Errorf("%w: line %d: %w", session.ErrContract, i+1, err)
@@ -414,6 +414,3 @@ func (l *Ledger) comment(line string) {
 		l.lastKey = m[2]
 	}
 }
-
-// torn reports whether a file's last line lacks its end.
-func torn(file []byte) bool { return len(file) > 0 && !bytes.HasSuffix(file, []byte("\n")) }

@@ -46,8 +46,6 @@ func firstFour(s string) uint32 {
 
 const headSize = 8
 
-func newDictionary() dictionary { return dictionary{table: make(table, 256)} }
-
 // inScope is the hash of a term in a scope.
 func inScope(hash, scope uint32) uint32 { return hash ^ scope*0x9e3779b1 }
 

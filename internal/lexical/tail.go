@@ -83,7 +83,7 @@ func (w *partWriter) add(t *tail, d Doc) {
 func (w *partWriter) lists() *lists {
 	l := w.spare
 	if w.spare = nil; l == nil {
-		l = &lists{dictionary: newDictionary()}
+		l = &lists{dictionary: dictionary{table: make(table, 256)}}
 	}
 	return l
 }

@@ -344,15 +344,13 @@ func (s *server) list(ctx context.Context, _ *mcp.CallToolRequest, in listIn) (*
 		}
 	}
 	if level < len(chain) {
-		out.Next = joinCursor(level, cursor)
+		out.Next = fmt.Sprintf("%d.%s", level, cursor)
 	}
 	return nil, out, nil
 }
 
 // internalPrefix begins the ids of pages that the database makes for itself.
 const internalPrefix = "ctxpage:"
-
-func joinCursor(level int, cursor string) string { return fmt.Sprintf("%d.%s", level, cursor) }
 
 func splitCursor(given string, levels int) (level int, cursor string, err error) {
 	if given == "" {

@@ -123,7 +123,7 @@ func (x *exporter) begin() (*Header, error) {
 		if was.Database != head.Database || was.Scope != head.Scope || was.Subject != head.Subject || was.Since != head.Since || was.Versions != head.Versions || was.LSN > head.LSN {
 			return nil, store.Invalid("resume", "an export of another database or of something else", "the export that was cut off, and the same options")
 		}
-		x.out.resume(at)
+		x.out.sum, x.out.lines, x.out.bytes = at.sum, at.lines, at.Bytes
 		x.rep = Exported{Database: was.Database, LSN: was.LSN, Scope: was.Scope, Subject: was.Subject, Counts: at.counts}
 		return &was, nil
 	}
@@ -431,5 +431,3 @@ func (l *lineWriter) flush() error {
 	}
 	return nil
 }
-
-func (l *lineWriter) resume(at *Position) { l.sum, l.lines, l.bytes = at.sum, at.lines, at.Bytes }

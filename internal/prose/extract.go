@@ -306,7 +306,7 @@ func ends(before, after string) bool {
 	switch {
 	case abbreviations[strings.ToLower(word)], isInitial(word):
 		return false
-	case strings.TrimLeft(before, " -*\t") == word && isNumber(word): // "3. An item"
+	case strings.TrimLeft(before, " -*\t") == word && word != "" && strings.Trim(word, "0123456789") == "": // "3. An item"
 		return false
 	}
 	next := firstRune(after)
@@ -319,10 +319,6 @@ func ends(before, after string) bool {
 func isInitial(word string) bool {
 	last := word[strings.LastIndexByte(word, '.')+1:]
 	return utf8.RuneCountInString(last) == 1 && unicode.IsUpper(firstRune(last))
-}
-
-func isNumber(word string) bool {
-	return word != "" && strings.Trim(word, "0123456789") == ""
 }
 
 // abbreviations that stand inside a sentence as a rule; those that end one as often (etc, no) are told by the case of

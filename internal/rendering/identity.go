@@ -103,14 +103,11 @@ func fold(s string) string {
 	return strings.Join(strings.Fields(s), " ")
 }
 
-// sameName reports whether two names are one, however they are written.
-func sameName(a, b string) bool { return a == b || FoldName(a) == FoldName(b) }
-
 // IsWriter reports whether who judges is one of those who wrote, under whatever spelling. A letter of another script in place
 // of one that looks the same makes no other name; of plain letters and digits only the same ones count.
 func IsWriter(by string, writers ...string) bool {
 	for _, w := range writers {
-		if sameName(by, w) || !isASCII(by+w) && skeleton(by) == skeleton(w) {
+		if by == w || FoldName(by) == FoldName(w) || !isASCII(by+w) && skeleton(by) == skeleton(w) {
 			return true
 		}
 	}
