@@ -315,8 +315,7 @@ func (f *talker) compare() {
 	if f.r.IntN(3) == 0 {
 		return // several operations together
 	}
-	_, err := f.db.store.Head(ctx) // nothing is on its way
-	require.NoError(t, err)
+	must(f.db.store.Head(ctx))(t) // nothing is on its way
 	require.NoError(t, conv.Exclusively(ctx, func() error {
 		followed, sum := conv.MakeWindow().Sections, conv.Tokens()
 		if conv.Win.At == conv.Rev {

@@ -492,8 +492,7 @@ func TestOddTextsTakeLittle(t *testing.T) {
 		t.Run(odd.name, func(t *testing.T) {
 			text := oddText(odd.of, 1, size)
 			path := filepath.Join(t.TempDir(), "a.ctx")
-			db, err := Open(path, Options{Exclusive: true}) // its files are copied as they are
-			require.NoError(t, err)
+			db := must(Open(path, Options{Exclusive: true}))(t) // its files are copied as they are
 			defer func() { db.Close() }()
 			must(db.Scope("acme").Put(ctx, Artefact{ID: "small", Text: "what the first put makes for all"}))(t)
 			before := liveBytes()

@@ -411,8 +411,7 @@ func TestTurnLargerThanTheWindow(t *testing.T) {
 	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 4000}))
 	r := rand.New(rand.NewPCG(2, 3))
 	for i := range 40 {
-		refs, err := chat.Append(ctx, Turn{Role: "user", Text: longProse(r, 20+20*i)}) // up to nearly all of it
-		require.NoError(t, err)
+		refs := must(chat.Append(ctx, Turn{Role: "user", Text: longProse(r, 20+20*i)}))(t) // up to nearly all of it
 		require.Equal(t, session.Raw, levelOf(t, chat, refs[0].ID).Level)
 	}
 	before := must(chat.Inspect(ctx))(t)

@@ -550,8 +550,7 @@ func TestTryLeavesNothing(t *testing.T) {
 	require.True(t, conv.Loaded())
 	require.Len(t, conv.Rows, rows)
 	must(s.Put(ctx, Artefact{ID: "tried", Kind: store.KindMessage, Role: "user", Text: "And?", Group: "chat", Seq: 2}))(t)
-	_, err := chat.Append(ctx, Turn{Role: "assistant", Text: "So."}) // stores the row that was made of it
-	require.NoError(t, err)
+	must(chat.Append(ctx, Turn{Role: "assistant", Text: "So."}))(t) // stores the row that was made of it
 	require.NotNil(t, must(db.store.State(ctx, conv.TurnKey(conversation.TurnRowKey, "tried")))(t))
 	require.Error(t, errOf(chat.Try(ctx, Turn{Role: "user"})))
 	require.NoError(t, db.Close())

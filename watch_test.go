@@ -404,8 +404,7 @@ func TestApplyPlanMadeByHand(t *testing.T) {
 	beyond.Items = slices.Clone(planned.Items)
 	beyond.Items[0].To = 200
 	for name, p := range map[string]session.Plan{"twice": twice, "beyond": beyond} {
-		now, err := w.Plan(ctx, db.opts.Clock()) // a refused plan has the session read again, which is another generation
-		require.NoError(t, err)
+		now := must(w.Plan(ctx, db.opts.Clock()))(t) // a refused plan has the session read again, which is another generation
 		p.Generation = now.Generation
 		require.ErrorIs(t, errOf(w.Apply(ctx, p)), session.ErrPlan, name)
 		require.Equal(t, before.Turns, must(chat.Inspect(ctx))(t).Turns, name)

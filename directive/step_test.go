@@ -283,9 +283,8 @@ func TestNoQuadraticOperands(t *testing.T) {
 }
 
 func TestNewState(t *testing.T) {
-	s, err := directive.NewState(" Be  kind ", directive.Policy{Item: "The Vim", Polarity: directive.Use},
-		directive.Policy{Item: "soap", Polarity: directive.Use}, directive.Policy{Item: "VIM", Polarity: directive.Prohibit})
-	require.NoError(t, err)
+	s := must(directive.NewState(" Be  kind ", directive.Policy{Item: "The Vim", Polarity: directive.Use},
+		directive.Policy{Item: "soap", Polarity: directive.Use}, directive.Policy{Item: "VIM", Polarity: directive.Prohibit}))(t)
 	require.Equal(t, "Be kind", s.Premise())
 	require.Equal(t, 2, s.Len())
 	require.Equal(t, directive.Prohibit, s.Policy("vim"), "the later counts")

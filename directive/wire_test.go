@@ -38,9 +38,8 @@ func TestCanonicalStringsReadBack(t *testing.T) {
 }
 
 func TestExportOrder(t *testing.T) {
-	s, err := directive.NewState("", directive.Policy{Item: "\uff5a", Polarity: directive.Use}, directive.Policy{Item: "\U00010428", Polarity: directive.Use},
-		directive.Policy{Item: "\ue000", Polarity: directive.Prohibit}, directive.Policy{Item: "b", Polarity: directive.Use})
-	require.NoError(t, err)
+	s := must(directive.NewState("", directive.Policy{Item: "\uff5a", Polarity: directive.Use}, directive.Policy{Item: "\U00010428", Polarity: directive.Use},
+		directive.Policy{Item: "\ue000", Polarity: directive.Prohibit}, directive.Policy{Item: "b", Polarity: directive.Use}))(t)
 	require.Equal(t, `{"policies":{"b":"use","z":"use","\ue000":"prohibit","\ud801\udc28":"use"},"premise":null,"version":2}`,
 		string(directive.ExportJSON(s)), "by code point, not by UTF-16 unit")
 }

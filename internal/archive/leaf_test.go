@@ -414,8 +414,7 @@ func TestRowDigests(t *testing.T) {
 				r.Rows = append(r.Rows, bytes.Repeat([]byte{byte(i), byte(k)}, rowDigest/2))
 			}
 		}
-		leaf, err := NewLeaf(r) // by the record, as a writer does
-		require.NoError(t, err)
+		leaf := must(NewLeaf(r))(t) // by the record, as a writer does
 		require.NoError(t, l.AddNew(i, leaf))
 		if i == leaves*3/4 {
 			require.NoError(t, l.Archive(context.Background(), i))

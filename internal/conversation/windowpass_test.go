@@ -167,8 +167,7 @@ func TestTokenSetKnowsOtherScripts(t *testing.T) {
 }
 
 func TestIntentFromIR(t *testing.T) {
-	ir, err := session.ParseIntentIR([]byte(`{"schema":"prosecode.intent.v0","verb":"Fix","slots":{"target":"login form","steps":["retry",{"n":3}],"none":null,"ok":true},"gaps":["who"]}`))
-	require.NoError(t, err)
+	ir := must(session.ParseIntentIR([]byte(`{"schema":"prosecode.intent.v0","verb":"Fix","slots":{"target":"login form","steps":["retry",{"n":3}],"none":null,"ok":true},"gaps":["who"]}`)))(t)
 	_, want := prose.Terms("3", "fix", "form", "login", "retry", "later")
 	require.Equal(t, Intent{want}, IntentOf(session.PassQuery{IR: &ir, Keywords: []string{"later"}}))
 	for _, raw := range []string{`{"current_turn":1}`, `[1]`, `7`, `{`, ``} {

@@ -546,9 +546,8 @@ func TestBackgroundKeepsAhead(t *testing.T) {
 	backstops := 0
 	for i := range 5_000 {
 		now := noon.Add(time.Duration(i) * time.Second)
-		a, err := s.Admit(Section{ID: fmt.Sprint(i), Role: []string{Assistant, Tool}[r.IntN(2)], Turn: int64(i), At: now,
-			Priority: Priority(r.IntN(3) - 1), Sizes: EstimateSizes(1 + r.IntN(800))}, now)
-		require.NoError(t, err)
+		a := must(s.Admit(Section{ID: fmt.Sprint(i), Role: []string{Assistant, Tool}[r.IntN(2)], Turn: int64(i), At: now,
+			Priority: Priority(r.IntN(3) - 1), Sizes: EstimateSizes(1 + r.IntN(800))}, now))(t)
 		backstops += len(a.Plan.Items) / max(len(a.Plan.Items), 1)
 		s = must(s.With(a.Section).apply(a.Plan, nil))(t)
 		var move Move

@@ -292,8 +292,7 @@ func serveAt(t *testing.T, file string) (name string) {
 	t.Helper()
 	st := must(filestore.Open(filestore.Options{Path: file, MustExist: true, State: ctxpage.StateKinds()}))(t)
 	srv := must(remote.NewServer(context.Background(), st, remote.ServerOptions{Program: "test"}))(t)
-	dir, err := os.MkdirTemp("", "s") // the path of a socket must be short
-	require.NoError(t, err)
+	dir := must(os.MkdirTemp("", "s"))(t) // the path of a socket must be short
 	l := must(remote.Listen(filepath.Join(dir, "s")))(t)
 	done := make(chan struct{})
 	go func() { defer close(done); _ = srv.Serve(l) }()

@@ -109,8 +109,7 @@ func TestSessionVerbs(t *testing.T) {
 		require.Contains(t, r.err, "expected at most 512")
 	}
 	require.Contains(t, ok(t, packet, "session", "receive", file, "acme/night", "chat"), "received")
-	same, err := session.ReadPacket([]byte(packet)) // a packet that is made later has a later date
-	require.NoError(t, err)
+	same := must(session.ReadPacket([]byte(packet)))(t) // a packet that is made later has a later date
 	require.Contains(t, dbctl(string(same.Markdown()), "session", "receive", file, "acme/night", "chat").err, "received before", "the document is the same packet")
 	require.Contains(t, ok(t, ok(t, "", verb("handoff")...), "session", "receive", file, "acme/night", "document"), "received")
 

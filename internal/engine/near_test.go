@@ -192,10 +192,9 @@ func TestPastFilterOpensOneSnapshot(t *testing.T) {
 	views := &oneView{Rows: m.rows, t: t}
 	m.rows = views
 	ask := func(since time.Time) []store.Candidate {
-		got, err := m.Candidates(t.Context(), store.CandidateQuery{
+		got := must(m.Candidates(t.Context(), store.CandidateQuery{
 			Scopes: store.Scopes{"acme"}, Terms: m.opts.Analyzer.Terms("kettle"), K: 5, Now: now, AsOf: first.LSN, Filter: &store.Filter{WrittenSince: since},
-		})
-		require.NoError(t, err)
+		}))(t)
 		return got.Hits
 	}
 	hits := ask(now.Add(-time.Hour))

@@ -394,7 +394,7 @@ func TestNamesHeldMeanwhile(t *testing.T) {
 		s := db.Scope("acme")
 		must(s.Put(ctx, ctxpage.Artefact{ID: "zq7xname", Text: "The kettle is red.", Subject: "ann"}))(t)
 		held := false
-		_, err := db.Admin().Erase(ctx, ops.Request{Subject: "ann", By: "desk", Reason: "asked", Names: names, Progress: func(what string, done, total uint64) {
+		must(db.Admin().Erase(ctx, ops.Request{Subject: "ann", By: "desk", Reason: "asked", Names: names, Progress: func(what string, done, total uint64) {
 			if held || what == "scopes" {
 				return
 			}
@@ -403,8 +403,7 @@ func TestNamesHeldMeanwhile(t *testing.T) {
 			must(tx.Assemble(ctx, ctxpage.Query{Text: "kettle", Budget: 1000}))(t)
 			require.NoError(t, tx.Put(ctx, ctxpage.Artefact{ID: "guess", Text: "Perhaps."}))
 			require.ErrorIs(t, tx.Commit(ctx, ctxpage.Verdict{}), store.ErrHeld)
-		}})
-		require.NoError(t, err)
+		}}))(t)
 		require.True(t, held)
 		require.Equal(t, !names, raw(t, dir, "zq7xname"))
 	}

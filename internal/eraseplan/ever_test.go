@@ -404,8 +404,7 @@ func TestPromotedCopies(t *testing.T) {
 			req.By, req.Reason = "desk", "asked"
 			st, db := filled(t)
 			must(db.Admin().Promote(ctx, store.Ref{Scope: "acme/ann", ID: "t1"}, "acme", "op"))(t)
-			_, err := db.Admin().Promote(ctx, store.Ref{Scope: "acme/bob", ID: "b"}, "acme", "op") // control: it stays
-			require.NoError(t, err)
+			must(db.Admin().Promote(ctx, store.Ref{Scope: "acme/bob", ID: "b"}, "acme", "op"))(t) // control: it stays
 			must(db.Scope("acme").Put(ctx, ctxpage.Artefact{ID: "sum", Kind: store.KindSummary, Text: "kettle", DerivedFrom: []store.Ref{{Scope: "acme", ID: "t1", Version: 1}}}))(t)
 			old := must(st.Scan(ctx, store.ScanQuery{What: store.ScanArtefacts, Scopes: store.Scopes{"acme"}, Limit: 100}))(t)
 			dry := find(t, st, req)
@@ -442,9 +441,8 @@ func TestFormerSummary(t *testing.T) {
 	ctx := t.Context()
 	st, db := filled(t)
 	must(db.Scope("acme/ann").Put(ctx, ctxpage.Artefact{ID: "sum", Text: "another thing"}))(t)
-	_, err := db.Scope("acme/ann").Put(ctx, ctxpage.Artefact{ID: "child", Text: "another child"}) // control: it was a fact
-	require.NoError(t, err)
-	for _, a := range []ctxpage.Artefact{ // control: it was a summary of something else, and derived from it later
+	must(db.Scope("acme/ann").Put(ctx, ctxpage.Artefact{ID: "child", Text: "another child"}))(t) // control: it was a fact
+	for _, a := range []ctxpage.Artefact{                                                        // control: it was a summary of something else, and derived from it later
 		{ID: "other", Kind: store.KindSummary, Text: "pan", DerivedFrom: []store.Ref{{Scope: "acme/ann", ID: "b", Version: 1}}},
 		{ID: "other", Text: "kettle and pan", DerivedFrom: []store.Ref{{Scope: "acme/ann", ID: "a", Version: 2}}},
 	} {

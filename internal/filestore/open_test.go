@@ -197,8 +197,7 @@ func TestLocked(t *testing.T) {
 	in := must(cmd.StdinPipe())(t)
 	out := must(cmd.StdoutPipe())(t)
 	require.NoError(t, cmd.Start())
-	_, err := out.Read(make([]byte, 16)) // it has opened
-	require.NoError(t, err)
+	must(out.Read(make([]byte, 16)))(t) // it has opened
 	check(cmd.Process.Pid)
 
 	waited := make(chan error)
@@ -488,8 +487,7 @@ func TestReadOnlyPlace(t *testing.T) {
 	before := fingerprint(t, path)
 	program := os.Args[0]
 	if os.Getuid() == 0 {
-		place, err := os.MkdirTemp("/tmp", "reader") // a file system in memory may run nothing
-		require.NoError(t, err)
+		place := must(os.MkdirTemp("/tmp", "reader"))(t) // a file system in memory may run nothing
 		defer os.RemoveAll(place)
 		program = filepath.Join(place, "reader")
 		require.NoError(t, os.WriteFile(program, must(os.ReadFile(os.Args[0]))(t), 0o755))

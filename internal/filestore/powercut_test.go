@@ -466,8 +466,7 @@ func TestBackgroundSyncFails(t *testing.T) {
 	db := must(r.open())(t)
 	must(db.Scope("acme").Put(ctx, Artefact{ID: "page", Text: "text"}))(t)
 	r.fs.Inject(dbtest.Fault{Op: dbtest.OpSync, Sticky: true})
-	_, err := db.Scope("acme").Get(ctx, "page") // its manifest is synced later
-	require.NoError(t, err)
+	must(db.Scope("acme").Get(ctx, "page"))(t) // its manifest is synced later
 	require.Eventually(t, func() bool { return inside(db).Failure != nil }, time.Minute, 5*time.Millisecond)
 	require.ErrorIs(t, errOf(db.Scope("acme").Get(ctx, "page")), store.ErrOutcomeUnknown)
 	require.Error(t, db.Close())

@@ -147,8 +147,7 @@ func TestTrust(t *testing.T) {
 
 // TestRelationsAndGraphs: mem0's relations, and the answer of read_graph, are facts.
 func TestRelationsAndGraphs(t *testing.T) {
-	got, err := read(t, foreign.Mem0, `{"results":[{"id":"m1","memory":"Likes quokkas"}],"relations":[{"source":"ann","relationship":"lives_in","target":"zebraville"}]}`)
-	require.NoError(t, err)
+	got := must(read(t, foreign.Mem0, `{"results":[{"id":"m1","memory":"Likes quokkas"}],"relations":[{"source":"ann","relationship":"lives_in","target":"zebraville"}]}`))(t)
 	require.Equal(t, "mem0:ann-lives_in-zebraville||ann lives_in zebraville", shown(&got[1]))
 	graph := `{"entities":[{"name":"Ann","entityType":"person","observations":["likes tea"]}],"relations":[{"from":"Ann","to":"Acme","relationType":"works_at"}]}`
 	f, _, err := foreign.Detect(t.Context(), strings.NewReader(graph))

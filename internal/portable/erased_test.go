@@ -44,8 +44,7 @@ func people(t testing.TB, db *ctxpage.DB) {
 	for _, a := range []ctxpage.Artefact{{ID: "ann-1", Text: "okapi held", Subject: "ann"}, {ID: "bob-1", Text: "lemur held"}} {
 		tx := must(s.Begin(ctx))(t)
 		require.NoError(t, tx.Put(ctx, a))
-		_, err := tx.Assemble(ctx, ctxpage.Query{Text: a.Text, Budget: 2000}) // stores the draft that it shows
-		require.NoError(t, err)
+		must(tx.Assemble(ctx, ctxpage.Query{Text: a.Text, Budget: 2000}))(t) // stores the draft that it shows
 		require.ErrorIs(t, tx.Commit(ctx, ctxpage.Verdict{Confidence: 0.1, By: "judge"}), store.ErrHeld)
 	}
 }

@@ -16,8 +16,7 @@ import (
 // TestBell: listeners at which nobody connects share one goroutine, each connection is served, also one after the goroutine that
 // accepted the first has gone, and nothing is left after close. The control is run, which keeps a goroutine for each.
 func TestBell(t *testing.T) {
-	dir, err := os.MkdirTemp("/tmp", "bell") // short: the paths of sockets are bounded
-	require.NoError(t, err)
+	dir := must(os.MkdirTemp("/tmp", "bell"))(t) // short: the paths of sockets are bounded
 	defer os.RemoveAll(dir)
 	const n = 20
 	for _, quiet := range []bool{true, false} {

@@ -178,8 +178,7 @@ func TestCutsApplyOnceControl(t *testing.T) {
 	serve(t, mem, path, remote.ServerOptions{})
 	p, through := newProxy(t, path)
 	c := dial(t, through, remote.ClientOptions{RetryFor: 1})
-	_, err := c.Info(ctx) // makes the stream
-	require.NoError(t, err)
+	must(c.Info(ctx))(t) // makes the stream
 	leaf := &manifest.Record{Type: manifest.TypeGet, Trace: "read", Time: 1}
 	p.cutAns.Store(0)
 	p.to.Store(socket(t)) // nobody listens there: it is not answered when it is sent again, however coarse the clock is

@@ -193,8 +193,7 @@ func TestListen(t *testing.T) {
 	require.NoError(t, l.Close())
 	l = must(remote.Listen(path))(t)
 	require.NoError(t, os.Remove(path))
-	other, err := remote.Listen(path) // of a database that was put in the place of the first
-	require.NoError(t, err)
+	other := must(remote.Listen(path))(t) // of a database that was put in the place of the first
 	require.NoError(t, l.Close())
 	require.NoError(t, errOf(os.Stat(path)), "the socket of another server stays")
 	require.NoError(t, other.Close())

@@ -29,8 +29,7 @@ type rawStream struct {
 
 func newRawStream(t *testing.T, opts ServerOptions) *rawStream {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "ctxpage") // short enough for a socket
-	require.NoError(t, err)
+	dir := must(os.MkdirTemp("", "ctxpage"))(t) // short enough for a socket
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	path := filepath.Join(dir, "s")
 	l := must(Listen(path))(t)

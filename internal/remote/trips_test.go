@@ -63,8 +63,7 @@ func remoteDB(t *testing.T, path string, opts remote.ClientOptions, files ...str
 		conn, err := remote.Connect(ctx, path)
 		return overheard{conn, log}, err
 	}))
-	db, err := ctxpage.Open("trips", ctxpage.Options{Store: c, FileRoots: files, NoWatch: true}) // the process with the store watches
-	require.NoError(t, err)
+	db := must(ctxpage.Open("trips", ctxpage.Options{Store: c, FileRoots: files, NoWatch: true}))(t) // the process with the store watches
 	t.Cleanup(func() { _ = db.Close() })
 	return db, log
 }
