@@ -93,7 +93,7 @@ func TestDemoForAPerson(t *testing.T) {
 	}
 	require.Contains(t, r.out, "--into DIR keeps them")
 	require.Regexp(t, `(?s)\| (\S+) opens each page: .*\| \S+ from .*\| \S+ end\n`, r.out, "it shows the first context")
-	require.Contains(t, ok(t, "", "demo", dir, "--into", filepath.Join(tmp, "mine")), "dbctl manifest verify "+shellWords([]string{filepath.Join(tmp, "mine", "demo.ctx")}))
+	require.Contains(t, ok(t, "", "demo", dir, "--into", filepath.Join(tmp, "mine")), "dbctl manifest verify "+command(filepath.Join(tmp, "mine", "demo.ctx")))
 	require.FileExists(t, filepath.Join(tmp, "mine", "demo.ctx"))
 }
 

@@ -76,16 +76,3 @@ func mending(file, scope string, of []ops.Example) string {
 	}
 	return command(words...)
 }
-
-// command is a command line as a shell takes it.
-func command(words ...string) string {
-	for i, w := range words {
-		if w == "" || strings.Trim(w, plain) != "" {
-			words[i] = shellQuoted(w)
-		}
-	}
-	return strings.Join(words, " ")
-}
-
-// plain are the characters that mean nothing to a shell.
-const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:@%+="

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -262,8 +263,35 @@ func tomlText(s string) string {
 	return strings.ReplaceAll(string(b), "\u007f", `\u007f`)
 }
 
-// shellQuoted is a word that a shell takes as it is.
-func shellQuoted(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+// command is a command line as the shells of this system take it.
+func command(words ...string) string {
+	quoted := make([]string, len(words))
+	for i, w := range words {
+		quoted[i] = shellQuoted(runtime.GOOS, w)
+	}
+	return strings.Join(quoted, " ")
+}
+
+// plain are the characters that mean nothing to a shell; the last three only to those of other systems than Windows.
+const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=+" + "@%,"
+
+// shellQuoted is a word that a shell takes as it is. On Windows that is cmd.exe, PowerShell or the bash of Git, which all take a word in
+// double quotes, unless it has a character that one of them replaces there: then only PowerShell takes it.
+func shellQuoted(system, word string) string {
+	switch {
+	case word != "" && strings.Trim(word, plain) == "" && (system != "windows" || !strings.ContainsAny(word, "@%,")):
+		return word
+	case system != "windows":
+		return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+	case strings.ContainsAny(word, "\"“”„$`%\r\n"):
+		for _, quote := range []string{"'", "‘", "’", "‚", "‛"} { // PowerShell ends a text with each of them
+			word = strings.ReplaceAll(word, quote, quote+quote)
+		}
+		return "'" + word + "'"
+	}
+	path := strings.TrimRight(word, `\`) // before a quote a program takes half of them
+	return `"` + word + strings.Repeat(`\`, len(word)-len(path)) + `"`
+}
 
 // maxConfig bounds a client's configuration file. Claude Code keeps its history in it.
 const maxConfig = 64 << 20

@@ -217,7 +217,7 @@ func (c *setupCmd) hooks() (s setupStep, err error) {
 	if err != nil {
 		return s, err
 	}
-	command := ""
+	line := ""
 	if !c.Undo {
 		self, err := os.Executable()
 		if err != nil {
@@ -232,11 +232,11 @@ func (c *setupCmd) hooks() (s setupStep, err error) {
 			}
 			words = append(words, "--key-file="+key)
 		}
-		command = shellWords(words) + hookMark
+		line = command(words...) + hookMark
 	}
 	edit := func(old json.RawMessage) (json.RawMessage, error) {
 		for i, event := range h.events {
-			old, err = inMember(event, func(list json.RawMessage) (json.RawMessage, error) { return h.hook(list, command, i == 1) })(old)
+			old, err = inMember(event, func(list json.RawMessage) (json.RawMessage, error) { return h.hook(list, line, i == 1) })(old)
 			if err != nil {
 				return nil, err
 			}
@@ -395,7 +395,7 @@ func (v *setupView) printSteps(w io.Writer) {
 	for _, s := range v.Steps {
 		switch {
 		case len(s.Command) > 0:
-			fmt.Fprintf(w, "%s: %s\n", s.What, shellWords(s.Command))
+			fmt.Fprintf(w, "%s: %s\n", s.What, command(s.Command...))
 		case !s.Changed:
 			fmt.Fprintf(w, "%s: %s is unchanged\n", s.What, s.File)
 		case v.DryRun:
@@ -407,19 +407,6 @@ func (v *setupView) printSteps(w io.Writer) {
 			}
 		}
 	}
-}
-
-// shellWords is a command as one types it.
-func shellWords(words []string) string {
-	out := make([]string, len(words))
-	for i, w := range words {
-		if out[i] = w; strings.ContainsFunc(w, func(r rune) bool {
-			return !strings.ContainsRune("/._-=:,@+", r) && !(r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z')
-		}) {
-			out[i] = shellQuoted(w)
-		}
-	}
-	return strings.Join(out, " ")
 }
 
 // skillText tells an agent how to use its memory, in the form of agentskills.io.

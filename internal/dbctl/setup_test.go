@@ -156,7 +156,7 @@ func requireHookRuns(t *testing.T, entry json.RawMessage, db string) {
 	if e.Command == "" {
 		e.Command = e.Hooks[0].Command
 	}
-	quoted := shellQuoted(db)
+	quoted := command(db)
 	require.Contains(t, e.Command, " hook "+quoted+" --scope=acme/dev ", "a shell takes it as one word")
 }
 
@@ -571,5 +571,26 @@ func TestExitCodesAreListed(t *testing.T) {
 	for _, c := range codes {
 		require.Contains(t, tables, fmt.Sprintf("\n| %d |", c))
 		require.Regexp(t, fmt.Sprintf(`(^|[ ,])%d\b`, c), help)
+	}
+}
+
+func TestShellQuoted(t *testing.T) {
+	for _, c := range []struct{ word, posix, windows string }{
+		{"--scope=acme/dev", "--scope=acme/dev", "--scope=acme/dev"},
+		{"", "''", `""`},
+		{"a b", "'a b'", `"a b"`},
+		{"it's", `'it'\''s'`, `"it's"`},
+		{`C:\Users\ann\agent.ctx`, `'C:\Users\ann\agent.ctx'`, `"C:\Users\ann\agent.ctx"`},
+		{`C:\my files\`, `'C:\my files\'`, `"C:\my files\\"`},
+		{"ann@acme,50%", "ann@acme,50%", "'ann@acme,50%'"},
+		{"a&b|c>d^e;f", "'a&b|c>d^e;f'", `"a&b|c>d^e;f"`},
+		{"%PATH%", "%PATH%", "'%PATH%'"},
+		{"$HOME", "'$HOME'", "'$HOME'"},
+		{"it’s $5", "'it’s $5'", "'it’’s $5'"},
+		{"`x`", "'`x`'", "'`x`'"},
+		{`say "hi"`, `'say "hi"'`, `'say "hi"'`},
+	} {
+		require.Equal(t, c.posix, shellQuoted("linux", c.word))
+		require.Equal(t, c.windows, shellQuoted("windows", c.word))
 	}
 }
