@@ -9,6 +9,7 @@ import (
 	"hash"
 	"io"
 	"slices"
+	"sort"
 	"sync"
 
 	"github.com/ctxpage/ctxpage/internal/rendering"
@@ -147,7 +148,7 @@ func (a *assembling) exclusions(best float64) []manifest.Exclusion {
 			name(x, p)
 		}
 	}
-	slices.SortFunc(out, func(x, y manifest.Exclusion) int { return cmp.Compare(x.Reason, y.Reason) })
+	sort.Slice(out, func(i, j int) bool { return out[i].Reason < out[j].Reason })
 	return out
 }
 

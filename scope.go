@@ -1,12 +1,11 @@
 package ctxpage
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
-	"slices"
+	"sort"
 	"strconv"
 	"strings"
 	"time"
@@ -548,7 +547,7 @@ func (s *Scope) changedSince(ctx context.Context, q store.ScanQuery, at newestPl
 		}
 		q.Cursor = page.Next
 	}
-	slices.SortStableFunc(changes, func(a, b change) int { return cmp.Compare(a.lsn, b.lsn) })
+	sort.SliceStable(changes, func(i, j int) bool { return changes[i].lsn < changes[j].lsn })
 	for i, c := range changes {
 		if len(out) >= limit && c.lsn > changes[i-1].lsn {
 			return out, changes[i-1].lsn, nil

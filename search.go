@@ -5,6 +5,7 @@ import (
 	"context"
 	"math"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 
@@ -328,8 +329,9 @@ func withNewest(items []item, pages []store.Candidate) []item {
 	for i := range items {
 		known[items[i].cand.Key.Num] = true
 	}
-	slices.SortFunc(pages, func(x, y store.Candidate) int {
-		return cmp.Or(cmp.Compare(y.AsOf, x.AsOf), cmp.Compare(y.Key.Num, x.Key.Num))
+	sort.Slice(pages, func(i, j int) bool {
+		x, y := &pages[i], &pages[j]
+		return cmp.Or(cmp.Compare(y.AsOf, x.AsOf), cmp.Compare(y.Key.Num, x.Key.Num)) < 0
 	})
 	left := stopWordTokens
 	for i := range pages {
@@ -416,6 +418,6 @@ func (a *assembling) leftCounts() (out []LeftCount) {
 			add(e.Reason, e.Matched)
 		}
 	}
-	slices.SortFunc(out, func(x, y LeftCount) int { return cmp.Compare(x.Reason, y.Reason) })
+	sort.Slice(out, func(i, j int) bool { return out[i].Reason < out[j].Reason })
 	return out
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 
@@ -45,7 +46,7 @@ func NewState(premise string, policies ...Policy) (State, error) {
 		return State{}, err
 	}
 	slices.Reverse(list)
-	slices.SortStableFunc(list, byItem)
+	sort.SliceStable(list, func(i, j int) bool { return byItem(list[i], list[j]) < 0 })
 	list = slices.CompactFunc(list, func(a, b Policy) bool { return a.Item == b.Item })
 	return State{directivetext.Premise(premise), policySetOf(list)}, nil
 }
@@ -72,7 +73,7 @@ func distinctSet(list []Policy) (policySet, error) {
 	if err != nil {
 		return policySet{}, err
 	}
-	slices.SortFunc(keyed, byItem)
+	sort.Slice(keyed, func(i, j int) bool { return byItem(keyed[i], keyed[j]) < 0 })
 	for i := 1; i < len(keyed); i++ {
 		if keyed[i].Item == keyed[i-1].Item {
 			return policySet{}, fmt.Errorf("%w: two policy items stand for %q; keep one", errState, keyed[i].Item)

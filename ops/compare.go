@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"sort"
 
 	"github.com/ctxpage/ctxpage/internal/prose"
 	"github.com/ctxpage/ctxpage/store"
@@ -15,8 +16,9 @@ const compared = 8
 // duplicates finds artefacts that repeat an earlier one: first by their bytes, then artefacts of one sketch by reading both. Only
 // a whole artefact repeats another. One page that two documents share, such as a licence, says nothing about the rest.
 func (l *look) duplicates(ctx context.Context) error {
-	slices.SortFunc(l.rows, func(a, b row) int {
-		return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.exact, b.exact), cmp.Compare(a.num, b.num))
+	sort.Slice(l.rows, func(i, j int) bool {
+		a, b := &l.rows[i], &l.rows[j]
+		return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.exact, b.exact), cmp.Compare(a.num, b.num)) < 0
 	})
 	for at := 0; at < len(l.rows); {
 		end := at + 1
@@ -47,7 +49,7 @@ func (l *look) alike(ctx context.Context, same []row) error {
 	if first[0].key == 0 || len(first) == 1 {
 		return ctx.Err()
 	}
-	slices.SortFunc(first, func(a, b row) int { return cmp.Compare(a.num, b.num) })
+	sort.Slice(first, func(i, j int) bool { return first[i].num < first[j].num })
 	var others kept
 	for _, p := range first {
 		of, err := l.like(ctx, p, &others)
@@ -152,7 +154,10 @@ func (l *look) repeats(ctx context.Context, what string, p, of row) error {
 
 // contradictions finds artefacts that a later one of the same key contradicts.
 func (l *look) contradictions(ctx context.Context) error {
-	slices.SortFunc(l.facts, func(a, b fact) int { return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.num, b.num)) })
+	sort.Slice(l.facts, func(i, j int) bool {
+		a, b := &l.facts[i], &l.facts[j]
+		return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.num, b.num)) < 0
+	})
 	for i := range l.facts {
 		end := i + 1
 		for end < len(l.facts) && l.facts[end].key == l.facts[i].key {

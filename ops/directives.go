@@ -1,9 +1,9 @@
 package ops
 
 import (
-	"cmp"
 	"errors"
 	"slices"
+	"sort"
 
 	"github.com/ctxpage/ctxpage/internal/directivelog"
 	"github.com/ctxpage/ctxpage/internal/format"
@@ -61,7 +61,7 @@ func (r *run) oldDirectives(scope string, all []entry) error {
 	if err != nil {
 		return err
 	}
-	slices.SortFunc(all, func(a, b entry) int { return cmp.Compare(a.number, b.number) })
+	sort.Slice(all, func(i, j int) bool { return all[i].number < all[j].number })
 	b := store.Batch{
 		Scope: scope, ExpectState: []store.StatePre{{Key: head.Key, LSN: head.LSN}},
 		Leaf: manifest.Record{Action: "retention", Reason: rule.told("versions of directives")},

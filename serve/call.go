@@ -8,11 +8,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/internal/view"
@@ -39,15 +38,15 @@ type call struct {
 	name  string
 	least Role // that may make it
 	about string
-	in    func() (*jsonschema.Schema, error)
-	out   func() (*jsonschema.Schema, error)
+	in    reflect.Type
+	out   reflect.Type
 	run   func(ctx context.Context, r *request, body []byte) (any, error)
 	// flow is set instead of run for an answer of many lines. Each line is of the type of out.
 	flow func(ctx context.Context, r *request, body []byte, line func(any) error) error
 }
 
 func unary[In, Out any](name string, least Role, about string, do func(context.Context, *request, In) (Out, error)) call {
-	return call{name: name, least: least, about: about, in: view.SchemaOf[In], out: view.SchemaOf[Out], run: func(ctx context.Context, r *request, body []byte) (any, error) {
+	return call{name: name, least: least, about: about, in: reflect.TypeFor[In](), out: reflect.TypeFor[Out](), run: func(ctx context.Context, r *request, body []byte) (any, error) {
 		var in In
 		if err := decode(body, &in); err != nil {
 			return nil, err
@@ -57,7 +56,7 @@ func unary[In, Out any](name string, least Role, about string, do func(context.C
 }
 
 func stream[In, Line any](name string, least Role, about string, do func(context.Context, *request, In, func(Line) error) error) call {
-	return call{name: name, least: least, about: about, in: view.SchemaOf[In], out: view.SchemaOf[Line], flow: func(ctx context.Context, r *request, body []byte, line func(any) error) error {
+	return call{name: name, least: least, about: about, in: reflect.TypeFor[In](), out: reflect.TypeFor[Line](), flow: func(ctx context.Context, r *request, body []byte, line func(any) error) error {
 		var in In
 		if err := decode(body, &in); err != nil {
 			return err

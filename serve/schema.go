@@ -2,8 +2,9 @@ package serve
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
-	"strings"
+	"sort"
 
 	"github.com/google/jsonschema-go/jsonschema"
 
@@ -17,7 +18,7 @@ var byName = index(calls)
 // sorted joins the tables of the files by name.
 func sorted(parts ...[]call) []call {
 	all := slices.Concat(parts...)
-	slices.SortFunc(all, func(a, b call) int { return strings.Compare(a.name, b.name) })
+	sort.Slice(all, func(i, j int) bool { return all[i].name < all[j].name })
 	return all
 }
 
@@ -54,21 +55,21 @@ func Schema() (any, error) {
 		headerRole: "with " + headerScope + ": agent, host or operator", headerTimeout: "seconds that the call may take", headerTrace: "W3C trace context of the caller",
 	}}
 	var err error
-	if out.Error, err = view.SchemaOf[errorOut](); err != nil {
+	if out.Error, err = view.SchemaOf(reflect.TypeFor[errorOut]()); err != nil {
 		return nil, err
 	}
 	open := []call{
-		{name: "hello", about: "Fix scope, actor and role. Returns a key for the other calls.", in: view.SchemaOf[helloIn], out: view.SchemaOf[helloOut]},
-		{name: "bye", about: "End the key of the header, and its open transactions.", in: view.SchemaOf[struct{}], out: view.SchemaOf[struct{}]},
-		{name: "status", about: "Describe the server. GET; needs no key.", in: view.SchemaOf[struct{}], out: view.SchemaOf[statusOut]},
-		{name: "stop", least: Operator, about: "End a server that exists only to serve.", in: view.SchemaOf[struct{}], out: view.SchemaOf[struct{}]},
+		{name: "hello", about: "Fix scope, actor and role. Returns a key for the other calls.", in: reflect.TypeFor[helloIn](), out: reflect.TypeFor[helloOut]()},
+		{name: "bye", about: "End the key of the header, and its open transactions.", in: reflect.TypeFor[struct{}](), out: reflect.TypeFor[struct{}]()},
+		{name: "status", about: "Describe the server. GET; needs no key.", in: reflect.TypeFor[struct{}](), out: reflect.TypeFor[statusOut]()},
+		{name: "stop", least: Operator, about: "End a server that exists only to serve.", in: reflect.TypeFor[struct{}](), out: reflect.TypeFor[struct{}]()},
 	}
 	for _, c := range slices.Concat(open, calls) {
 		line := callSchema{Path: "/v1/" + c.name, Role: c.least.String(), About: c.about, Stream: c.flow != nil}
-		if line.In, err = c.in(); err != nil {
+		if line.In, err = view.SchemaOf(c.in); err != nil {
 			return nil, fmt.Errorf("ctxpage: schema of %s: %w", c.name, err)
 		}
-		if line.Out, err = c.out(); err != nil {
+		if line.Out, err = view.SchemaOf(c.out); err != nil {
 			return nil, fmt.Errorf("ctxpage: schema of %s: %w", c.name, err)
 		}
 		out.Calls = append(out.Calls, line)

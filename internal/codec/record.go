@@ -28,7 +28,8 @@ var ErrNewer = errors.New("a newer release wrote it")
 // The list of fields is the only place that names them: encoding, decoding, comparing and the tests
 // walk it. A tag is never given twice, also not after its field is gone.
 
-// Record is the list of fields of T.
+// Record is the list of fields of T. What few records need is a function instead of a method: dbctl calls methods by name, so the linker keeps
+// the methods of every record.
 type Record[T any] struct {
 	Name   string // in errors: what T is called
 	Fields []Field[T]
@@ -153,7 +154,7 @@ func (r *Record[T]) keep(d *Decoder, v *T, tag uint64, field []byte) {
 
 // CheckUnknown reports whether b may stand in the place for unknown fields: fields in order, none of
 // them listed.
-func (r *Record[T]) CheckUnknown(b []byte) error {
+func CheckUnknown[T any](r *Record[T], b []byte) error {
 	last := uint64(0)
 	for d := (Decoder{B: b}); len(d.B) > 0; {
 		tag := d.Uvarint()
@@ -169,7 +170,7 @@ func (r *Record[T]) CheckUnknown(b []byte) error {
 
 // But is the record without some of its fields. Fields that it does not list any more are unknown
 // to it.
-func (r *Record[T]) But(names ...string) *Record[T] {
+func But[T any](r *Record[T], names ...string) *Record[T] {
 	out := *r
 	out.Fields = slices.DeleteFunc(slices.Clone(r.Fields), func(f Field[T]) bool { return slices.Contains(names, f.Name) })
 	if len(out.Fields)+len(names) != len(r.Fields) {
@@ -179,7 +180,7 @@ func (r *Record[T]) But(names ...string) *Record[T] {
 }
 
 // Only is a record that reads some fields and passes over the others.
-func (r *Record[T]) Only(names ...string) *Record[T] {
+func Only[T any](r *Record[T], names ...string) *Record[T] {
 	out := *r
 	out.Fields = slices.Clone(r.Fields)
 	for i := range out.Fields {
@@ -198,7 +199,7 @@ func (r *Record[T]) Known() *Record[T] {
 }
 
 // Same reports whether two values have the same fields.
-func (r *Record[T]) Same(a, b *T) bool {
+func Same[T any](r *Record[T], a, b *T) bool {
 	var x, y Encoder
 	r.Append(&x, a)
 	r.Append(&y, b)
@@ -209,7 +210,7 @@ func (r *Record[T]) Same(a, b *T) bool {
 // unread is a new tag; a change that it must not carry along is a new version, which it refuses.
 
 // Row returns the row of v, in memory of about the right size.
-func (r *Record[T]) Row(version byte, v *T, size int) []byte {
+func Row[T any](r *Record[T], version byte, v *T, size int) []byte {
 	e := Encoder{B: append(make([]byte, 0, size), version)}
 	r.Append(&e, v)
 	return e.B
@@ -217,7 +218,7 @@ func (r *Record[T]) Row(version byte, v *T, size int) []byte {
 
 // ReadRow decodes a row of Row of at most the given version into v, whose fields must be zero.
 // A row of a later version returns ErrNewer.
-func (r *Record[T]) ReadRow(row []byte, version byte, v *T) error {
+func ReadRow[T any](r *Record[T], row []byte, version byte, v *T) error {
 	switch {
 	case len(row) == 0 || row[0] == 0:
 		return fmt.Errorf("%w: %s without a version", ErrMalformed, r.Name)

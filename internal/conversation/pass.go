@@ -33,7 +33,7 @@ import (
 
 // encode is the row.
 func (p *PassRow) encode() []byte {
-	return passFields.Row(rowVersion, p, 256+len(p.IR)+len(p.Verdicts)+64*len(p.Items))
+	return codec.Row(&passFields, rowVersion, p, 256+len(p.IR)+len(p.Verdicts)+64*len(p.Items))
 }
 
 // Info returns the record as users see it.

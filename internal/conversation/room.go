@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sort"
 	"strings"
 	"sync"
 
@@ -89,7 +90,7 @@ func (c *Turns) CarryOut(w *Writes, plan session.Plan, forms []Form) ([]PassItem
 		return nil, err
 	}
 	planned := slices.Clone(plan.Items)
-	slices.SortFunc(planned, func(a, b session.PlanItem) int { return a.Index - b.Index })
+	sort.Slice(planned, func(i, j int) bool { return planned[i].Index < planned[j].Index })
 	items := make([]PassItem, 0, len(planned))
 	for _, it := range planned {
 		sec := &state.Sections[it.Index]

@@ -20,7 +20,7 @@ const rowVersion = 1
 
 // readRow decodes a row.
 func readRow[T any](of *codec.Record[T], raw []byte) (v T, err error) {
-	err = of.ReadRow(raw, rowVersion, &v)
+	err = codec.ReadRow(of, raw, rowVersion, &v)
 	return v, err
 }
 
@@ -187,7 +187,7 @@ func (r *WatchRow) Add(events []session.Event) {
 }
 
 // Encode returns the row as stored.
-func (r *WatchRow) Encode() []byte { return watchFields.Row(rowVersion, r, 512) }
+func (r *WatchRow) Encode() []byte { return codec.Row(&watchFields, rowVersion, r, 512) }
 
 // DecodeWatch reads a stored row; nil: there is none.
 func DecodeWatch(raw []byte) (r WatchRow, err error) {
@@ -259,7 +259,7 @@ const KeptVerdicts = 32
 
 // NewSession returns the row that lists a session which nothing was decided about yet.
 func NewSession(scope, id string, now time.Time) store.StateRow {
-	return store.StateRow{Key: SessionRowKey + scope + "\x00" + id, Value: sessionFields.Row(rowVersion, &sessionRow{Created: codec.Micros(now)}, 16)}
+	return store.StateRow{Key: SessionRowKey + scope + "\x00" + id, Value: codec.Row(&sessionFields, rowVersion, &sessionRow{Created: codec.Micros(now)}, 16)}
 }
 
 // Key is the key of a row of the session.

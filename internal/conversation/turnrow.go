@@ -153,7 +153,7 @@ func levelField(tag uint64) codec.Field[TurnRow] {
 // encode is the row, in a buffer of the right size from the start.
 func (r *TurnRow) encode() []byte {
 	size := 128 + len(r.Counter) + len(r.Signals.Source) + len(r.Signals.Call) + len(r.Because) + wordBytes*len(r.Hashes) + len(r.unknown)
-	return turnFields.Row(turnVersion, r, size)
+	return codec.Row(&turnFields, turnVersion, r, size)
 }
 
 // inHead returns the part of a row just measured that the head of the turn stores, nil where it takes a row of its own. It says
@@ -167,7 +167,7 @@ func (r *TurnRow) inHead(counter string) []byte {
 	if said.Hash, said.Content = 0, 0; said.Counter == counter {
 		said.Counter = ""
 	}
-	return turnFields.Row(turnVersion, &said, 32+wordBytes*len(r.Hashes))
+	return codec.Row(&turnFields, turnVersion, &said, 32+wordBytes*len(r.Hashes))
 }
 
 // ofHead reads what inHead wrote into the head of a turn. False: there is nothing, or a later release wrote it.
@@ -198,16 +198,16 @@ func (r *TurnRow) takeOver(old *TurnRow) {
 }
 
 // decode takes what encode wrote. The row is zero before.
-func (r *TurnRow) decode(raw []byte) error { return turnFields.ReadRow(raw, turnVersion, r) }
+func (r *TurnRow) decode(raw []byte) error { return codec.ReadRow(&turnFields, raw, turnVersion, r) }
 
 func (r *TurnRow) encodePlace() []byte {
-	return placeFields.Row(placeVersion, r, 48+len(r.Because)+len(r.placeUnknown))
+	return codec.Row(&placeFields, placeVersion, r, 48+len(r.Because)+len(r.placeUnknown))
 }
 
 // decodePlace takes over what encodePlace wrote: all of it, also what is zero there.
 func (r *TurnRow) decodePlace(raw []byte) error {
 	r.Sizes, r.Made, r.Signals.LastRead, r.Level, r.Because, r.Pinned, r.Yielded, r.placeUnknown = Sizes{}, 0, 0, 0, "", false, false, nil
-	err := placeFields.ReadRow(raw, placeVersion, r)
+	err := codec.ReadRow(&placeFields, raw, placeVersion, r)
 	r.moved = err == nil
 	return err
 }

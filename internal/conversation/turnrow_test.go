@@ -281,7 +281,7 @@ func roundTrip[T any](t *testing.T, of *codec.Record[T]) {
 	t.Helper()
 	var full T
 	dbtest.Fill(&full)
-	raw := of.Row(rowVersion, &full, 0)
+	raw := codec.Row(of, rowVersion, &full, 0)
 	back := must(readRow(of, raw))(t)
 	require.Equal(t, full, back)
 	require.ErrorIs(t, errOf(readRow(of, raw[:len(raw)-1])), codec.ErrMalformed)

@@ -75,7 +75,7 @@ func (c *Turns) Reset(raw []byte) error {
 	c.Unsaved, c.yielded = map[string]bool{}, map[string]bool{}
 	c.State, c.Force = sessionRow{}, PassRow{}
 	if raw != nil {
-		if err := sessionFields.ReadRow(raw, rowVersion, &c.State); err != nil {
+		if err := codec.ReadRow(&sessionFields, raw, rowVersion, &c.State); err != nil {
 			return fmt.Errorf("ctxpage: session %s: %w", c.ID, err)
 		}
 	}

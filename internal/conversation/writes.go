@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
@@ -39,7 +40,7 @@ func (w *Writes) expect(n int) {
 
 // StoreState sets the row of the session.
 func (c *Turns) StoreState(w *Writes) {
-	w.Raw(c.Key(SessionRowKey), sessionFields.Row(rowVersion, &c.State, 64))
+	w.Raw(c.Key(SessionRowKey), codec.Row(&sessionFields, rowVersion, &c.State, 64))
 }
 
 // Raw sets a row; nil deletes it.

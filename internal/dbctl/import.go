@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sort"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -179,8 +180,9 @@ func (im *importer) run(ctx context.Context) error {
 		return err
 	}
 	im.out.Skipped, im.out.SkippedFiles = w.Counts(), nonNil(w.Skipped)
-	slices.SortFunc(im.out.SkippedFiles, func(a, b freshness.Skipped) int {
-		return cmp.Or(cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Path, b.Path))
+	sort.Slice(im.out.SkippedFiles, func(i, j int) bool {
+		a, b := &im.out.SkippedFiles[i], &im.out.SkippedFiles[j]
+		return cmp.Or(cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Path, b.Path)) < 0
 	})
 	return im.gone(ctx)
 }

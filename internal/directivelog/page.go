@@ -207,10 +207,10 @@ var entryFields = codec.Record[directive.Entry]{Name: "a version of directives",
 }}
 
 // Pack encodes the row of a version.
-func Pack(e *directive.Entry) []byte { return entryFields.Row(rowVersion, e, 256+len(e.Input)) }
+func Pack(e *directive.Entry) []byte { return codec.Row(&entryFields, rowVersion, e, 256+len(e.Input)) }
 
 func unpack(row []byte) (out directive.Entry, err error) {
-	err = entryFields.ReadRow(row, rowVersion, &out)
+	err = codec.ReadRow(&entryFields, row, rowVersion, &out)
 	if err == nil && out.Version == 0 {
 		err = fmt.Errorf("%w: directives of version 0", codec.ErrMalformed)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sort"
 	"strings"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
@@ -525,5 +526,5 @@ func (s *Engine) countExcluded(v *corpus, q *store.CandidateQuery, out *store.Ca
 			out.Excluded = append(out.Excluded, store.Excluded{Reason: reason, Count: n})
 		}
 	}
-	slices.SortFunc(out.Excluded, func(a, b store.Excluded) int { return cmp.Compare(a.Reason, b.Reason) })
+	sort.Slice(out.Excluded, func(i, j int) bool { return out.Excluded[i].Reason < out.Excluded[j].Reason })
 }

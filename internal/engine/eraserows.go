@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sort"
 	"strings"
 
 	"github.com/ctxpage/ctxpage/internal/archive"
@@ -535,6 +536,6 @@ func (s *Engine) erasedTags(ctx context.Context, run string) (tags [][8]byte, er
 			tags = append(tags, [8]byte(d))
 		}
 	}
-	slices.SortFunc(tags, func(a, b [8]byte) int { return slices.Compare(a[:], b[:]) })
+	sort.Slice(tags, func(i, j int) bool { return slices.Compare(tags[i][:], tags[j][:]) < 0 })
 	return slices.Compact(tags), nil
 }

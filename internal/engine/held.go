@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sort"
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
@@ -91,7 +92,7 @@ func (s *Engine) eachHeld(after ulid.ULID, fn func(id ulid.ULID, row []byte, err
 		}
 	}
 	s.cat.mu.RUnlock()
-	slices.SortFunc(ids, ulid.ULID.Compare)
+	sort.Slice(ids, func(i, j int) bool { return ids[i].Compare(ids[j]) < 0 })
 	more := true
 	upTo := func(k []byte) { // rows of the overlays up to k
 		for more && len(ids) > 0 && (k == nil || bytes.Compare(ids[0][:], k) <= 0) {

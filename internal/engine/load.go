@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"iter"
 	"runtime"
-	"slices"
+	"sort"
 	"sync"
 	"sync/atomic"
 
@@ -184,7 +184,10 @@ func (s *Engine) loadHeads(w *rowWalk) error {
 // artefact, the later one answers for it; of two in one commit the one with the greater number,
 // because no row keeps their order.
 func (c *catalogue) retire(later []supersession) {
-	slices.SortFunc(later, func(a, b supersession) int { return cmp.Or(cmp.Compare(a.lsn, b.lsn), cmp.Compare(a.by, b.by)) })
+	sort.Slice(later, func(i, j int) bool {
+		a, b := &later[i], &later[j]
+		return cmp.Or(cmp.Compare(a.lsn, b.lsn), cmp.Compare(a.by, b.by)) < 0
+	})
 	writtenSince := map[uint64][]uint64{} // artefacts put again since, with the LSNs from which they had been replaced
 	for _, l := range later {
 		for _, id := range l.ids {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sort"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/format"
@@ -209,7 +210,7 @@ func (w *outcomeWalk) row(id, row []byte) {
 
 // newest drops batches that are too old to be due, and says from which time on an outcome is.
 func (w *outcomeWalk) newest() (from uint64) {
-	slices.SortFunc(w.told, func(a, b ulid.ULID) int { return b.Compare(a) })
+	sort.Slice(w.told, func(i, j int) bool { return w.told[j].Compare(w.told[i]) < 0 })
 	w.told = slices.Compact(w.told)
 	w.told = w.told[:min(len(w.told), outcomesKept)]
 	if len(w.told) == 0 {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"sort"
 
 	"github.com/ctxpage/ctxpage/internal/archive"
 	"github.com/ctxpage/ctxpage/internal/codec"
@@ -293,8 +294,9 @@ func (t *stateCheck) hold(key []byte, at stateAt) {
 // compareStates looks the claims up in the audit, in the order of its leaves, and notes the rows
 // whose entry says something else.
 func (t *stateCheck) compareStates(claims []stateClaim) error {
-	slices.SortFunc(claims, func(a, b stateClaim) int {
-		return cmp.Or(cmp.Compare(a.at.leaf, b.at.leaf), cmp.Compare(a.at.place, b.at.place))
+	sort.Slice(claims, func(i, j int) bool {
+		a, b := &claims[i], &claims[j]
+		return cmp.Or(cmp.Compare(a.at.leaf, b.at.leaf), cmp.Compare(a.at.place, b.at.place)) < 0
 	})
 	for i := range claims {
 		c := &claims[i]

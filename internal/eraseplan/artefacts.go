@@ -6,6 +6,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"sort"
 	"strings"
 
 	"github.com/ctxpage/ctxpage/internal/format"
@@ -255,7 +256,7 @@ func (f *finder) follow() {
 			}
 		}
 	}
-	slices.SortFunc(f.report.Derived, func(a, b ops.Derived) int { return strings.Compare(a.Ref, b.Ref) })
+	sort.Slice(f.report.Derived, func(i, j int) bool { return f.report.Derived[i].Ref < f.report.Derived[j].Ref })
 }
 
 // followPackets takes packets that a session received from one that goes or loses turns: a packet has their titles, and the

@@ -2,6 +2,7 @@ package eraseplan
 
 import (
 	"slices"
+	"sort"
 	"strings"
 
 	"github.com/ctxpage/ctxpage/internal/format"
@@ -196,6 +197,6 @@ func (f *finder) copiesTaken() (list []store.Ref) {
 			list = append(list, ref)
 		}
 	}
-	slices.SortFunc(list, func(a, b store.Ref) int { return strings.Compare(a.String(), b.String()) })
+	sort.Slice(list, func(i, j int) bool { return list[i].String() < list[j].String() })
 	return list
 }

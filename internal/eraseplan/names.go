@@ -3,6 +3,7 @@ package eraseplan
 import (
 	"maps"
 	"slices"
+	"sort"
 	"strings"
 
 	"github.com/ctxpage/ctxpage/internal/archive"
@@ -68,8 +69,8 @@ func (f *finder) collectNames() error {
 	}
 	n.Words = slices.Sorted(maps.Keys(words))
 	slices.Sort(n.Scopes)
-	slices.SortFunc(n.Refs, byText)
-	slices.SortFunc(n.Sessions, byText)
+	sort.Slice(n.Refs, func(i, j int) bool { return byText(n.Refs[i], n.Refs[j]) < 0 })
+	sort.Slice(n.Sessions, func(i, j int) bool { return byText(n.Sessions[i], n.Sessions[j]) < 0 })
 	f.names = format.NewNameSet(n)
 	return nil
 }

@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sort"
 
 	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/internal/freshness"
@@ -254,7 +255,7 @@ func (f *finder) plan() *Plan {
 		f.scopes[s.scope] = true
 	}
 	slices.Sort(r.Sessions)
-	slices.SortFunc(f.job.State, func(a, b store.StateRow) int { return cmp.Compare(a.Key, b.Key) })
+	sort.Slice(f.job.State, func(i, j int) bool { return f.job.State[i].Key < f.job.State[j].Key })
 	r.Scopes = slices.Sorted(maps.Keys(f.scopes))
 	r.Questions, r.Rows, r.DryRun = len(f.job.Questions), len(f.job.State), f.req.DryRun
 	f.takeNames()

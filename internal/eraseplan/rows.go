@@ -3,7 +3,7 @@ package eraseplan
 import (
 	"cmp"
 	"fmt"
-	"slices"
+	"sort"
 	"strings"
 
 	"github.com/ctxpage/ctxpage/internal/conversation"
@@ -151,7 +151,10 @@ func (f *finder) comeBack() (list []ops.File) {
 			}
 		}
 	}
-	slices.SortFunc(list, func(a, b ops.File) int { return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Ref, b.Ref)) })
+	sort.Slice(list, func(i, j int) bool {
+		a, b := &list[i], &list[j]
+		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Ref, b.Ref)) < 0
+	})
 	return list
 }
 

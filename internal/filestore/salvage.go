@@ -9,6 +9,7 @@ import (
 	"math"
 	"path/filepath"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 
@@ -494,7 +495,7 @@ func (c *copier) held(ctx context.Context) error {
 	for id := range c.d.held {
 		ids = append(ids, id)
 	}
-	slices.SortFunc(ids, ulid.ULID.Compare)
+	sort.Slice(ids, func(i, j int) bool { return ids[i].Compare(ids[j]) < 0 })
 	for _, id := range ids {
 		h, err := format.DecodeHeld(c.d.held[id])
 		if err != nil {

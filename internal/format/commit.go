@@ -237,12 +237,12 @@ var outcomeRowFields = codec.Record[OutcomeRow]{
 
 // Encode makes the row; its unknown fields stay in it.
 func (r *OutcomeRow) Encode() []byte {
-	return outcomeRowFields.Row(outcomeVersion, r, 64+32*len(r.Refs))
+	return codec.Row(&outcomeRowFields, outcomeVersion, r, 64+32*len(r.Refs))
 }
 
 // DecodeOutcome reads the row of an outcome.
 func DecodeOutcome(row []byte) (r OutcomeRow, err error) {
-	err = outcomeRowFields.ReadRow(row, outcomeVersion, &r)
+	err = codec.ReadRow(&outcomeRowFields, row, outcomeVersion, &r)
 	return r, err
 }
 
@@ -270,8 +270,8 @@ func HeldState(row []byte) (h store.HeldBatch, err error) {
 }
 
 var heldStateFields = func() *codec.Record[store.HeldBatch] {
-	r := heldFields.Only("Decided", "LSN", "Outcome")
-	r.Fields[0] = codec.Inner(1, "Batch", batchFields.Only("Scope"), func(h *store.HeldBatch) *store.Batch { return &h.Batch })
+	r := codec.Only(&heldFields, "Decided", "LSN", "Outcome")
+	r.Fields[0] = codec.Inner(1, "Batch", codec.Only(&batchFields, "Scope"), func(h *store.HeldBatch) *store.Batch { return &h.Batch })
 	return r
 }()
 

@@ -103,8 +103,8 @@ var (
 	notInHead = []string{"Text", "TTL"}
 	inHot     = []string{"ID", "Kind", "Provenance", "Priority", "ExpiresAt", "CurrentAsOf", "Seq", "Pinned"}
 
-	headArtefact = ArtefactFields.But(notInHead...)
-	coldFields   = headFieldsOf(headArtefact.But(inHot...))
+	headArtefact = codec.But(&ArtefactFields, notInHead...)
+	coldFields   = headFieldsOf(codec.But(headArtefact, inHot...))
 )
 
 // sameFields are those that a put must change to make a new version: not who wrote it, what a source
@@ -113,8 +113,8 @@ var (
 var (
 	notSaid = []string{"Source", "Actor", "GoneBy", "ErasedBy", "Turn", "Trace", "Counter"}
 
-	sameFields     = headFieldsOf(headArtefact.But("CurrentAsOf").Known()).But(notSaid...).Known()
-	sameFieldsAsOf = headFieldsOf(headArtefact.Known()).But(notSaid...).Known()
+	sameFields     = codec.But(headFieldsOf(codec.But(headArtefact, "CurrentAsOf").Known()), notSaid...).Known()
+	sameFieldsAsOf = codec.But(headFieldsOf(headArtefact.Known()), notSaid...).Known()
 )
 
 // headFieldsOf lists the fields of a head whose artefact has the given ones. There are several such

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 	"time"
@@ -205,7 +206,7 @@ type JournalRow struct {
 // and the row is not among the newest. head reads the head row; it is asked only if
 // rows may go.
 func Replaced(j *store.StateJournal, rows []JournalRow, limit int64, keepVersions int, head func() ([]byte, error)) (old []store.StateRow, err error) {
-	slices.SortFunc(rows, func(a, b JournalRow) int { return cmp.Compare(a.Number, b.Number) })
+	sort.Slice(rows, func(i, j int) bool { return rows[i].Number < rows[j].Number })
 	last := len(rows) - max(1, j.Keep, keepVersions)
 	if last <= 0 || rows[1].At > limit {
 		return nil, nil

@@ -353,11 +353,11 @@ func SameHead(prev, h *store.Head, asOf bool) bool {
 		fields = sameFieldsAsOf
 	}
 	told := len(h.Artefact.Unknown) == 0 || bytes.Equal(prev.Artefact.Unknown, h.Artefact.Unknown) // silence changes nothing
-	return told && prev.Source.Hash == h.Source.Hash && SourceHost(prev) == SourceHost(h) && fields.Same(prev, h)
+	return told && prev.Source.Hash == h.Source.Hash && SourceHost(prev) == SourceHost(h) && codec.Same(fields, prev, h)
 }
 
 // noteFields are the fields of an artefact that are information beside its text.
-var noteFields = ArtefactFields.But("ID", "Kind", "Provenance", "Text", "Name", "ToolCallID", "TTL", "CurrentAsOf", "Priority", "Relevance", "Seq").Known()
+var noteFields = codec.But(&ArtefactFields, "ID", "Kind", "Provenance", "Text", "Name", "ToolCallID", "TTL", "CurrentAsOf", "Priority", "Relevance", "Seq").Known()
 
 // PlainNote reports whether an artefact has nothing but a text and a kind. Any other field is
 // information that an echo of its text would lose.
@@ -444,22 +444,22 @@ func CheckVectors(nums []uint64, vecs [][]float32) error {
 // CheckUnknown refuses a batch whose places for fields of later releases have anything else: rows with them could not be
 // read any more.
 func CheckUnknown(b *store.Batch) error {
-	err := unknown(batchFields.CheckUnknown, b.Unknown)
+	err := unknown(&batchFields, b.Unknown)
 	for i := 0; i < len(b.Puts) && err == nil; i++ {
-		if err = unknown(PutFields.CheckUnknown, b.Puts[i].Unknown); err == nil {
-			err = unknown(ArtefactFields.CheckUnknown, b.Puts[i].Artefact.Unknown)
+		if err = unknown(&PutFields, b.Puts[i].Unknown); err == nil {
+			err = unknown(&ArtefactFields, b.Puts[i].Artefact.Unknown)
 		}
 	}
 	for i := 0; i < len(b.Carry) && err == nil; i++ {
-		if err = unknown(coldFields.CheckUnknown, b.Carry[i].Head.Unknown); err == nil {
-			err = unknown(ArtefactFields.CheckUnknown, b.Carry[i].Head.Artefact.Unknown)
+		if err = unknown(coldFields, b.Carry[i].Head.Unknown); err == nil {
+			err = unknown(&ArtefactFields, b.Carry[i].Head.Artefact.Unknown)
 		}
 	}
 	return err
 }
 
-func unknown(check func([]byte) error, raw []byte) error {
-	if len(raw) == 0 || check(raw) == nil {
+func unknown[T any](of *codec.Record[T], raw []byte) error {
+	if len(raw) == 0 || codec.CheckUnknown(of, raw) == nil {
 		return nil
 	}
 	return store.Invalid("unknown", fmt.Sprintf("%d bytes that are no fields of a later release", len(raw)), "the bytes that were read with the record, unchanged")

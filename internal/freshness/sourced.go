@@ -262,11 +262,11 @@ var recordedFields = codec.Record[Recorded]{Name: "a recorded directory", Fields
 }}
 
 // Pack encodes the row.
-func (r Recorded) Pack() []byte { return recordedFields.Row(recordedVersion, &r, 64) }
+func (r Recorded) Pack() []byte { return codec.Row(&recordedFields, recordedVersion, &r, 64) }
 
 // ReadDirectory reads the row of a recorded directory.
 func ReadDirectory(row store.StateRow) (r Recorded, err error) {
-	if err = recordedFields.ReadRow(row.Value, recordedVersion, &r); err != nil {
+	if err = codec.ReadRow(&recordedFields, row.Value, recordedVersion, &r); err != nil {
 		err = fmt.Errorf("ctxpage: directories of %s: %w", DirectoryScope(row.Key), err)
 	}
 	return r, err

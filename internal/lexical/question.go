@@ -3,6 +3,7 @@ package lexical
 import (
 	"math/bits"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 	"unicode"
@@ -190,7 +191,7 @@ func phrases(lines string) (out [][]string) {
 	for line := range strings.Lines(strings.TrimSpace(lines)) {
 		out = append(out, strings.Fields(line))
 	}
-	slices.SortStableFunc(out, func(a, b []string) int { return len(b) - len(a) })
+	sort.SliceStable(out, func(i, j int) bool { return len(out[j]) < len(out[i]) })
 	return out
 }
 

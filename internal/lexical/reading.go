@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"slices"
+	"sort"
 	"strings"
 
 	"github.com/ctxpage/ctxpage/token"
@@ -326,7 +327,7 @@ func (w *work) know(rows Rows, scopes []uint32, terms []string) (df []uint64, er
 				keys[i].key = string(w.key[termPrefix:])
 			}
 		}
-		slices.SortFunc(keys, func(a, b wanted) int { return strings.Compare(a.key, b.key) })
+		sort.Slice(keys, func(i, j int) bool { return keys[i].key < keys[j].key })
 		for _, s := range w.x.manifest.segments {
 			if err := w.knowIn(rows, s, scope, keys, df); err != nil {
 				return nil, err

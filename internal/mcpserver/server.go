@@ -24,6 +24,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -105,7 +106,7 @@ func (s *server) instructions() string {
 // A result is one text, and never also structured content: clients differ in which of the two the model gets, and some
 // give it both.
 func tool[In, Out any](out *mcp.Server, t *mcp.Tool, h mcp.ToolHandlerFor[In, Out]) error {
-	schema, err := view.SchemaOf[In]()
+	schema, err := view.SchemaOf(reflect.TypeFor[In]())
 	if err != nil {
 		return fmt.Errorf("mcpserver: schema of %s: %w", t.Name, err)
 	}

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
+	"sort"
 	"strings"
 	"time"
 
@@ -58,8 +58,9 @@ func collect(ctx context.Context, st store.Store, head *Header, only map[store.R
 			return nil, err
 		}
 	}
-	slices.SortFunc(o.entries, func(a, b entry) int {
-		return cmp.Or(cmp.Compare(a.lsn, b.lsn), cmp.Compare(a.put, b.put), cmp.Compare(a.num, b.num), cmp.Compare(a.art, b.art))
+	sort.Slice(o.entries, func(i, j int) bool {
+		a, b := &o.entries[i], &o.entries[j]
+		return cmp.Or(cmp.Compare(a.lsn, b.lsn), cmp.Compare(a.put, b.put), cmp.Compare(a.num, b.num), cmp.Compare(a.art, b.art)) < 0
 	})
 	progress("scopes", uint64(len(scopes)), uint64(len(scopes)))
 	return o, nil

@@ -1,13 +1,12 @@
 package remote
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"slices"
+	"sort"
 	"time"
 
 	"github.com/ctxpage/ctxpage/store"
@@ -372,7 +371,7 @@ func (c *Client) retakeHolds(ctx context.Context, s *welcome) error {
 		asks = append(asks, holdAsk{t, at})
 	}
 	c.mu.Unlock()
-	slices.SortFunc(asks, func(a, b holdAsk) int { return cmp.Compare(a.Ticket, b.Ticket) })
+	sort.Slice(asks, func(i, j int) bool { return asks[i].Ticket < asks[j].Ticket })
 	for _, q := range asks {
 		message, err := packFrame(frameEnd, q)
 		if err != nil {

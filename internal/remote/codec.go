@@ -2,12 +2,11 @@ package remote
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"reflect"
-	"slices"
+	"sort"
 	"sync"
 	"time"
 
@@ -251,11 +250,12 @@ func putMap(e *writer, v reflect.Value) error {
 		return nil
 	}
 	keys := v.MapKeys()
-	slices.SortFunc(keys, func(a, b reflect.Value) int {
+	sort.Slice(keys, func(i, j int) bool {
+		a, b := &keys[i], &keys[j]
 		if a.Kind() == reflect.String {
-			return cmp.Compare(a.String(), b.String())
+			return a.String() < b.String()
 		}
-		return cmp.Compare(a.Uint(), b.Uint())
+		return a.Uint() < b.Uint()
 	})
 	e.dict(len(keys))
 	for _, k := range keys {

@@ -49,7 +49,7 @@ var shownFields = codec.Record[shownDraft]{Name: "a page of a draft", Fields: []
 }}
 
 func readDrafts(raw []byte) (row draftsRow, err error) {
-	err = draftsFields.ReadRow(raw, draftsVersion, &row)
+	err = codec.ReadRow(&draftsFields, raw, draftsVersion, &row)
 	return row, err
 }
 
@@ -102,7 +102,7 @@ func (d *Drafts) Row(leaf *manifest.Record, actor string) (row store.StateRow, o
 	}
 	d.row.Actor = actor
 	row.Key = draftsKey(leaf)
-	row.Value = draftsFields.Row(draftsVersion, &d.row, 4096)
+	row.Value = codec.Row(&draftsFields, draftsVersion, &d.row, 4096)
 	return row, true
 }
 

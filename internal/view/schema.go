@@ -14,8 +14,8 @@ import (
 )
 
 // SchemaOf returns the JSON schema of a type. Its lists are plain arrays: the generator also allows null, which no door answers.
-func SchemaOf[T any]() (*jsonschema.Schema, error) {
-	s, err := jsonschema.For[T](&jsonschema.ForOptions{TypeSchemas: texts()})
+func SchemaOf(t reflect.Type) (*jsonschema.Schema, error) {
+	s, err := jsonschema.ForType(t, &jsonschema.ForOptions{TypeSchemas: texts()})
 	if err == nil {
 		forbidNullLists(s)
 	}
