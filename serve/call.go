@@ -115,7 +115,10 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 		err = s.dispatch(w, r, most)
 	}
 	if err != nil {
-		if status, _ := errorOf(err); status == http.StatusUnauthorized || status == http.StatusForbidden || status == http.StatusRequestEntityTooLarge {
+		// Who is no caller is not waited for. A caller whose role is too low may still be sending: it would find its connection cut
+		// in place of the answer.
+		switch _, out := errorOf(err); out.Error.Code {
+		case "unauthorized", "host", "origin", "too_large":
 			view.RefuseRequest(w, r)
 		}
 		writeError(w, err)

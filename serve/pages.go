@@ -7,7 +7,6 @@ import (
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/loop"
-	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/internal/view"
 	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
@@ -309,13 +308,11 @@ func search(ctx context.Context, r *request, in searchIn) (searchOut, error) {
 	if err != nil {
 		return searchOut{}, err
 	}
-	var floor store.Provenance
-	if in.Floor != "" {
-		if floor, err = triage.ParseProvenance(in.Floor); err != nil {
-			return searchOut{}, err
-		}
+	var q ctxpage.Query
+	if err := q.SetNames(in.Floor, "", "", "", ""); err != nil {
+		return searchOut{}, err
 	}
-	found, err := r.s.Search(ctx, in.Query, limit, ctxpage.Where(f), ctxpage.WithFloor(floor))
+	found, err := r.s.Search(ctx, in.Query, limit, ctxpage.Where(f), ctxpage.WithFloor(q.Floor))
 	if err != nil {
 		return searchOut{}, err
 	}

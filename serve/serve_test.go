@@ -215,6 +215,18 @@ func TestAssembleSettings(t *testing.T) {
 		require.Equal(t, 1, strings.Count(message, "expected"), message)
 		require.Equal(t, 1, strings.Count(message, "got"), message)
 	}
+	d.fails(agent, "search", m{"query": "refunds", "floor": "high"}, "invalid")
+}
+
+// A caller whose role is too low keeps its connection: one that still sends would find it cut, and never read why.
+func TestRoleKeepsConnection(t *testing.T) {
+	d := opened(t, serve.Options{Grant: serve.Operator})
+	r := must(http.NewRequestWithContext(t.Context(), http.MethodPost, "http://x/v1/retention/show", strings.NewReader("{}")))(t)
+	r.Header = agent
+	res := must(d.http.Do(r))(t)
+	defer res.Body.Close()
+	require.Equal(t, http.StatusForbidden, res.StatusCode)
+	require.False(t, res.Close)
 }
 
 // A transaction between calls: its writes are seen by it alone; it belongs to who began it; it ends with commit, with

@@ -14,7 +14,6 @@ import (
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/loop"
-	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/internal/view"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/render"
@@ -153,13 +152,11 @@ func (s *server) search(ctx context.Context, _ *mcp.CallToolRequest, in searchIn
 	if err != nil {
 		return nil, searchOut{}, err
 	}
-	var floor store.Provenance
-	if in.Floor != "" {
-		if floor, err = triage.ParseProvenance(in.Floor); err != nil {
-			return nil, searchOut{}, err
-		}
+	var q ctxpage.Query
+	if err := q.SetNames(in.Floor, "", "", "", ""); err != nil {
+		return nil, searchOut{}, err
 	}
-	f, err := s.scope.Search(ctx, in.Query, limit, ctxpage.Where(filter), ctxpage.WithFloor(floor))
+	f, err := s.scope.Search(ctx, in.Query, limit, ctxpage.Where(filter), ctxpage.WithFloor(q.Floor))
 	if err != nil {
 		return nil, searchOut{}, err
 	}
