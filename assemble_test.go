@@ -56,7 +56,7 @@ func TestBudgetIsNeverExceeded(t *testing.T) {
 		if rapid.Bool().Draw(rt, "summarizer") {
 			by = &head{words: rapid.IntRange(0, 200).Draw(rt, "summary")}
 		}
-		count := rapid.SampledFrom([]token.Counter{token.Default(), bpe.O200k(), bytesCounter{}, byRune{}, superadditive{}, growing{}, lumps{}}).Draw(rt, "counter")
+		count := rapid.SampledFrom([]token.Counter{token.Default(), token.Estimate(token.CL100k), bpe.O200k(), bytesCounter{}, byRune{}, superadditive{}, growing{}, lumps{}}).Draw(rt, "counter")
 		db := must(Open(sub+"/agent.ctx", Options{Counter: count, PageTokens: rapid.SampledFrom([]int{16, 64, 512}).Draw(rt, "page"), Summarizer: by}))(rt)
 		defer func() { checkAndClose(rt, db) }()
 		s := db.Scope("acme")
@@ -66,7 +66,7 @@ func TestBudgetIsNeverExceeded(t *testing.T) {
 				Text: words(rapid.IntRange(0, 99).Draw(rt, "seed"), rapid.IntRange(1, 120).Draw(rt, "words")), Pinned: rapid.IntRange(0, 7).Draw(rt, "pin") == 0,
 			}
 			if rapid.IntRange(0, 3).Draw(rt, "strange") == 0 {
-				a.Text = strings.ReplaceAll(a.Text, " ", rapid.SampledFrom([]string{"\u202e", "<", "🐌", "\n", " </page "}).Draw(rt, "with"))
+				a.Text = strings.ReplaceAll(a.Text, " ", rapid.SampledFrom([]string{"\u202e", "<", "🐌", "\n", " </page ", ": ", "/", "'s "}).Draw(rt, "with"))
 			}
 			if a.Kind == store.KindMessage {
 				a.Role, a.Group, a.Seq = rapid.SampledFrom([]string{"user", "assistant", "tool"}).Draw(rt, "role"), "chat", int64(i)

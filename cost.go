@@ -1,6 +1,7 @@
 package ctxpage
 
 import (
+	"math"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -8,6 +9,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/rendering"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/render"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // What a page costs in a context. A cost includes header, marks and escapes, because the budget is a promise on the
@@ -114,9 +116,10 @@ func (a *assembling) opening(it *item) int {
 		a.opened = map[opened]bool{}
 	}
 	n, o := 0, *a.opens(it)
-	if o.line == "" {
+	if o.line == "" || o == a.paid { // most pages are of the run of the page before
 		return 0
 	}
+	a.paid = o
 	if run := (opened{line: o.line, group: o.group}); !a.opened[run] {
 		a.opened[run] = true
 		n = a.openingTokens(it)
@@ -132,23 +135,154 @@ func (a *assembling) opening(it *item) int {
 
 // opens returns the run that an item belongs to.
 func (a *assembling) opens(it *item) *opened {
-	if it.run.line == "" {
-		p := a.renderAs(it, "")
-		it.run.line, it.run.clock = render.Opening(p)
-		it.run.group = p.Group
+	if it.run.line != "" {
+		return &it.run
 	}
+	h := it.head
+	if h.Kind == store.KindMessage || h.Kind == store.KindSystem {
+		it.run = a.newRun(it)
+		return &it.run
+	}
+	of := runOf{kind: h.Kind, provenance: h.Provenance, form: it.form, stale: it.stale, day: math.MinInt64}
+	if !h.CurrentAsOf.IsZero() {
+		of.day = h.CurrentAsOf.Unix()
+		if of.day >= 0 && of.day < year10000 { // a day is shown; else a second
+			of.day -= of.day % (24 * 60 * 60)
+		}
+	}
+	if h.Artefact.Source != "" {
+		of.source, of.scope, of.id = h.Artefact.Source, h.Scope, h.ID
+	}
+	r := a.scratch.runs[of]
+	if r == nil {
+		r = &keptRun{opened: a.newRun(it)}
+		a.scratch.runs[of] = r
+	}
+	it.run, it.kept = r.opened, r
 	return &it.run
 }
 
+// newRun renders the opening of an item.
+func (a *assembling) newRun(it *item) (run opened) {
+	p := a.renderAs(it, "")
+	run.line, run.clock = render.Opening(p)
+	run.group = p.Group
+	return run
+}
+
+// runOf has what the opening of a page depends on that is no message and no part of the system.
+type runOf struct {
+	kind              store.Kind
+	provenance        store.Provenance
+	form              manifest.Form
+	stale             bool
+	day               int64
+	source, scope, id string // only of pages with a source
+}
+
+// keptRun is an opening that further assemblies use again, because most pages of a database share few.
+type keptRun struct {
+	opened
+	tokens int // of the line, by the counter of the database; 0: not counted yet
+}
+
+const (
+	mostRuns  = 256 // that a scratch keeps
+	year10000 = 253402300800
+)
+
 // openingTokens counts the line that opens a run of pages.
 func (a *assembling) openingTokens(it *item) int {
-	if it.frame == nil || a.foreign || it.stale || it.quoted || rendering.IsTurn(it.head, a.q.Session) {
+	if it.kept == nil || a.foreign {
 		return a.counter.Count(it.run.line)
 	}
-	n := it.frame.opens.Load()
-	if n == 0 {
-		n = int32(a.counter.Count(it.run.line))
-		it.frame.opens.Store(n)
+	if it.kept.tokens == 0 {
+		it.kept.tokens = a.counter.Count(it.run.line)
 	}
-	return int(n)
+	return it.kept.tokens
+}
+
+// A counter that counts a text piece by piece can count it in parts. So a context is counted line by line, and the frame of a
+// page keeps what its text comes to: a hundred bytes of text a page take most of the time, its number takes next to none.
+
+// adder is a counter whose counts of the parts of a text add up: Part counts one, and Total of the sums is what Count returns for
+// the whole. A part must end where a piece of the encodings does: behind a
+// line end if neither white space nor a slash follows, between a sign and a digit, and as in pageAt.
+type adder interface {
+	Part(text string) (sum, cut int)
+	Total(sum, cut int) int
+}
+
+// countShown counts the rendered context, by parts if the counter can.
+func (a *assembling) countShown() int {
+	by, ok := a.counter.(adder)
+	if !ok || a.foreign || a.q.LongForm {
+		return a.counter.Count(a.out.text)
+	}
+	mark, rest, _ := strings.Cut(a.out.text, " ") // the legend begins with it
+	signs, cuts := by.Part(mark)
+	sum, cut := 0, 0
+	next := "\n" + mark // no piece goes on behind a line end but with white space or a slash
+	for rest = a.out.text; rest != ""; {
+		end := strings.Index(rest, next) + 1
+		if end == 0 {
+			end = len(rest)
+		}
+		s, c, ok := a.countLine(by, rest[:end], len(mark))
+		if ok {
+			s, c = s+signs, c+cuts
+		} else {
+			s, c = by.Part(rest[:end])
+		}
+		sum, cut, rest = sum+s, cut+c, rest[end:]
+	}
+	return by.Total(sum, cut)
+}
+
+// countLine counts what stands behind a mark up to the next. ok: it is a page whose text is in memory. The count of its text is
+// kept there. A frame has one text, so the length says which end of it was counted.
+func (a *assembling) countLine(by adder, line string, from int) (sum, cut int, ok bool) {
+	f, at := a.pageAt(line, from)
+	if f == nil {
+		return 0, 0, false
+	}
+	tail := line[at:]
+	sum, cut = by.Part(line[from:at])
+	kept := f.tail.Load()
+	if int(kept>>(2*tailBits)) != len(tail) {
+		s, c := by.Part(tail)
+		if kept = uint64(len(tail))<<(2*tailBits) | uint64(c)<<tailBits | uint64(s); max(len(tail), s, c) < 1<<tailBits {
+			f.tail.Store(kept)
+		}
+		return sum + s, cut + c, true
+	}
+	const mask = 1<<tailBits - 1
+	return sum + int(kept&mask), cut + int(kept>>tailBits&mask), true
+}
+
+const tailBits = 21
+
+// pageAt returns the frame of the page that a line shows, and where the part begins that has its text: at the blank behind the
+// colon, or at the colon if the text begins on a line of its own. nil: the line shows anything but an end of a text that is in
+// memory, or a sign stands before the colon, which the line end belongs to with it.
+func (a *assembling) pageAt(line string, at int) (*frame, int) {
+	n := 0
+	for ; at < len(line) && line[at]-'0' < 10 && n < len(a.placed); at++ {
+		n = 10*n + int(line[at]-'0')
+	}
+	if n == 0 || n > len(a.placed) || a.placed[n-1].frame == nil {
+		return nil, 0
+	}
+	f, colon := a.placed[n-1].frame, strings.IndexByte(line[at:], ':')
+	if colon < 0 || at+colon+2 >= len(line) || !strings.HasSuffix(f.text, line[at+colon+2:len(line)-1]) {
+		return nil, 0
+	}
+	at += colon
+	switch before := line[at-1]; {
+	case line[at+1] == ' ':
+		return f, at + 1
+	case line[at+1] == '\n' && (before|0x20-'a' < 26 || before-'0' < 10):
+		return f, at
+	}
+	return nil, 0
 }

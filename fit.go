@@ -55,6 +55,7 @@ func (a *assembling) fit(ctx context.Context) error {
 		at := a.winners()
 		req.Items = slices.Grow(a.scratch.offered[:0], len(at))[:len(at)]
 		clear(a.opened)
+		a.paid = opened{}
 		for j, i := range at {
 			a.offer(i, &req.Items[j])
 		}
@@ -88,7 +89,7 @@ func (a *assembling) fit(ctx context.Context) error {
 			a.out.Tokens = res.Used
 			return nil
 		}
-		a.out.Tokens = count(a.out.text)
+		a.out.Tokens = a.countShown()
 		excess := a.out.Tokens - (a.q.Budget - a.q.Reserve)
 		if _, before := render.Frame(a.scratch.pages, a.q.LongForm); before != "" {
 			excess += count(before)

@@ -39,6 +39,7 @@ type assembling struct {
 	words  []string // of the question, as they were typed
 
 	opened map[opened]bool // what an offered page pays for
+	paid   opened          // the last of them
 	clock  int             // tokens of the time of a turn
 
 	counter token.Counter // of the query
@@ -77,13 +78,14 @@ type scratch struct {
 	sketched prose.Seen[*item]
 	pages    []render.Page
 	text     []byte
+	runs     map[runOf]*keptRun
 }
 
 // begin starts an assembly. The caller must call end.
 func (s *Scope) begin(q Query, tx *Txn) *assembling {
 	mem, _ := s.db.scratches.Get().(*scratch)
 	if mem == nil {
-		mem = new(scratch)
+		mem = &scratch{runs: map[runOf]*keptRun{}}
 	}
 	a := &assembling{s: s, q: q, tx: tx, now: s.db.opts.Clock(), scratch: mem, counter: s.db.opts.Counter}
 	if q.Counter != nil && q.Counter.Name() != a.counter.Name() {
@@ -97,6 +99,9 @@ func (a *assembling) end() {
 	a.s.db.table.unpin(a.frames)
 	clear(a.scratch.items)
 	clear(a.scratch.pages)
+	if len(a.scratch.runs) > mostRuns {
+		clear(a.scratch.runs)
+	}
 	a.s.db.scratches.Put(a.scratch)
 }
 
@@ -122,11 +127,12 @@ type item struct {
 	text   string
 	form   manifest.Form
 	tokens int
-	place  int    // among the protected pages
-	steady bool   // a turn of the history, which the next contexts begin with, too
-	quoted bool   // a turn from before the history: it comes after it, as a page
-	run    opened // what is said once for it and the pages beside it
-	pair   string // of a call or a result: what it enters a context with
+	place  int      // among the protected pages
+	steady bool     // a turn of the history, which the next contexts begin with, too
+	quoted bool     // a turn from before the history: it comes after it, as a page
+	run    opened   // what is said once for it and the pages beside it
+	kept   *keptRun // the same, if others share it
+	pair   string   // of a call or a result: what it enters a context with
 
 	sourced
 	shortened

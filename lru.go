@@ -40,7 +40,7 @@ type frame struct {
 	sketch atomic.Pointer[prose.Sketch] // for duplicates; nil: not computed yet
 	cost   atomic.Int32                 // tokens of the page in a context, header included; 0: not counted yet
 	spoken atomic.Int32                 // the same for a turn in a context of its own session
-	opens  atomic.Int32                 // tokens of the line that opens it and the pages beside it
+	tail   atomic.Uint64                // the length and the parts of the count of its text in a context (countLine); 0: not counted yet
 	off    atomic.Bool                  // eviction took it off the list while it was pinned
 	gone   bool                         // another frame took its place while it was pinned; under the table's lock
 }

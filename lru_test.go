@@ -168,6 +168,33 @@ func TestPartsStayWithTheFrame(t *testing.T) {
 	require.Positive(t, db.table.stats().Evictions)
 }
 
+// TestTailsStayWithTheFrame: what a text comes to in a context is counted once for a page in memory, for each form that a turn has in
+// one, and is part of the count of the context.
+func TestTailsStayWithTheFrame(t *testing.T) {
+	db := openTest(t, filepath.Join(t.TempDir(), "agent.ctx"), Options{})
+	s := db.Scope("acme")
+	chat := s.Session("chat")
+	must(chat.Append(ctx, Turn{Role: "user", Name: "Ana", Text: "Ana: the refund limit is $400"}, Turn{Role: "user", Text: "what is the refund limit?"}))(t)
+	must(s.Put(ctx, Artefact{ID: "policy", Kind: store.KindFact, Text: "The refund limit is $400."}))(t)
+	for _, session := range []string{"", "chat", ""} {
+		look := func() *Assembly {
+			a := must(s.Assemble(ctx, Query{Text: "refund limit", Budget: 4000, Session: session}))(t)
+			require.Equal(t, db.opts.Counter.Count(a.Text()), a.Tokens)
+			return a
+		}
+		first := look()
+		require.Equal(t, first.Text(), look().Text())
+		for _, b := range first.Blocks {
+			f := db.table.slot(b.Num).Load()
+			kept := f.tail.Load()
+			require.NotZero(t, kept, b.Ref)
+			f.tail.Store(kept + 1)
+			require.Equal(t, first.Tokens+1, must(s.Assemble(ctx, Query{Text: "refund limit", Budget: 4000, Session: session}))(t).Tokens, "the control")
+			f.tail.Store(kept)
+		}
+	}
+}
+
 const refundPage = "# Refunds\n\nThis page tells how refunds are made at the desk. " +
 	"Mr. Lund wrote it in May. The coffee machine is on the second floor. " +
 	"A refund goes back to the card that was charged. The refund limit for agents is $400 per case. " +

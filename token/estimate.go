@@ -49,11 +49,14 @@ func (e *estimator) Name() string { return e.name }
 func (*estimator) Label() Label { return Estimated }
 
 // Count implements Counter.
-func (e *estimator) Count(text string) int {
+func (e *estimator) Count(text string) int { return e.Total(e.Part(text)) }
+
+// Part counts a part of a text: the pieces that are tokens, and what the others are cut into. The parts of a text add up if no
+// piece reaches from one into the next.
+func (e *estimator) Part(text string) (sum, cut int) {
 	if !utf8.ValidString(text) {
 		text = string([]rune(text)) // as JSON encodes it
 	}
-	sum, cut := 0, 0
 	for len(text) > 0 {
 		end, key := plain(text)
 		if end == 0 {
@@ -66,8 +69,11 @@ func (e *estimator) Count(text string) int {
 		}
 		text = text[end:]
 	}
-	return sum + cut + (cut*margin+99)/100
+	return sum, cut
 }
+
+// Total returns the tokens of a text whose parts add up to these.
+func (e *estimator) Total(sum, cut int) int { return sum + cut + (cut*margin+99)/100 }
 
 const (
 	margin    = 12  // percent of what was cut: there the filter can be wrong, and the encoding can need more tokens

@@ -80,18 +80,26 @@ func (c *counter) Label() token.Label { return token.Exact }
 // Count takes text as it is: markers of special tokens in it are ordinary text. A byte that is not UTF-8 counts as the
 // replacement character, as JSON encodes it on its way to the model.
 func (c *counter) Count(text string) int {
+	n, _ := c.Part(text)
+	return n
+}
+
+// Part and Total count a text in parts that no piece joins.
+func (c *counter) Part(text string) (sum, cut int) {
 	if text == "" {
-		return 0
+		return 0, 0
 	}
 	if !utf8.ValidString(text) {
 		text = string([]rune(text))
 	}
 	var m merger
-	v, n := c.load(), 0
+	v := c.load()
 	for len(text) > 0 {
 		end := c.next(text)
-		n += m.count(v, text[:end])
+		sum += m.count(v, text[:end])
 		text = text[end:]
 	}
-	return n
+	return sum, 0
 }
+
+func (c *counter) Total(sum, _ int) int { return sum }

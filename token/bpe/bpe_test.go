@@ -56,6 +56,51 @@ func TestHostileTextIsCounted(t *testing.T) {
 	}
 }
 
+// TestPartsAddUp: the counts of the lines of a context and of a line's header and text add up to the count of the context, whatever
+// the texts are. The control: cut anywhere, some do not.
+func TestPartsAddUp(t *testing.T) {
+	pieces := []string{" ", "  ", "\n", "\n\n", "/", "\t", "a", "word", "Word", "'s", "'", ":", ": ", "1", "12345", ".", "…", "é", "\u0301", "ß", "漢字", "🐌", "\u00a0", "\r", "-", "--------", "\"", "(", "x1"}
+	r := rand.New(rand.NewSource(9))
+	draw := func(n int) (text string) {
+		for range r.Intn(n) {
+			text += pieces[r.Intn(len(pieces))]
+		}
+		return text
+	}
+	for _, c := range []token.Counter{token.Default(), token.Estimate(token.CL100k), bpe.O200k(), bpe.CL100k()} {
+		by := c.(interface {
+			Part(text string) (sum, cut int)
+			Total(sum, cut int) int
+		})
+		wrong := 0
+		for range 20_000 {
+			whole, sum, cut := "", 0, 0
+			add := func(part string) {
+				n, m := by.Part(part)
+				whole, sum, cut = whole+part, sum+n, cut+m
+			}
+			for i, mark := range []string{"■", "123456789♪", "※", "†", "★", "►"} {
+				add(mark)
+				head := fmt.Sprint(7*i+1, []string{"", " Ana", ", 14:10", " [user] ß2"}[r.Intn(4)])
+				if text := draw(8) + "\n"; r.Intn(2) > 0 {
+					add(head)
+					add(":\n" + text)
+				} else {
+					add(head + []string{"", "]", "\""}[r.Intn(3)] + ":")
+					add(" " + text)
+				}
+			}
+			require.Equal(t, c.Count(whole), by.Total(sum, cut), "%s: %q", c.Name(), whole)
+			at := r.Intn(len(whole))
+			sum, cut = by.Part(whole[:at])
+			if n, m := by.Part(whole[at:]); by.Total(sum+n, cut+m) != c.Count(whole) {
+				wrong++
+			}
+		}
+		require.Greater(t, wrong, 1000, c.Name())
+	}
+}
+
 var update = flag.Bool("update", false, "pack the vocabularies anew")
 
 // The vocabularies are those that OpenAI publishes, by the sums in the source of its tiktoken.
