@@ -170,27 +170,6 @@ func (a *assembling) newRun(it *item) (run opened) {
 	return run
 }
 
-// runOf has what the opening of a page depends on that is no message and no part of the system.
-type runOf struct {
-	kind              store.Kind
-	provenance        store.Provenance
-	form              manifest.Form
-	stale             bool
-	day               int64
-	source, scope, id string // only of pages with a source
-}
-
-// keptRun is an opening that further assemblies use again, because most pages of a database share few.
-type keptRun struct {
-	opened
-	tokens int // of the line, by the counter of the database; 0: not counted yet
-}
-
-const (
-	mostRuns  = 256 // that a scratch keeps
-	year10000 = 253402300800
-)
-
 // openingTokens counts the line that opens a run of pages.
 func (a *assembling) openingTokens(it *item) int {
 	if it.kept == nil || a.foreign {
@@ -205,9 +184,9 @@ func (a *assembling) openingTokens(it *item) int {
 // A counter that counts a text piece by piece can count it in parts. So a context is counted line by line, and the frame of a
 // page keeps what its text comes to: a hundred bytes of text a page take most of the time, its number takes next to none.
 
-// adder is a counter whose counts of the parts of a text add up: Part counts one, and Total of the sums is what Count returns for
-// the whole. A part must end where a piece of the encodings does: behind a
-// line end if neither white space nor a slash follows, between a sign and a digit, and as in pageAt.
+// adder is a counter whose counts of the parts of a text add up: Part counts one, and Total of the sums returns what Count does for
+// the whole. A part must end where a piece of the encodings does: behind a line end if neither white
+// space nor a slash follows, between a sign and a digit, and as in pageAt.
 type adder interface {
 	Part(text string) (sum, cut int)
 	Total(sum, cut int) int

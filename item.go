@@ -177,6 +177,27 @@ func (it *item) fixed() manifest.Form {
 // opened names a run of pages, or with a clock the turns of one minute in it.
 type opened struct{ line, group, clock string }
 
+// runOf has what the opening of a page depends on that is no message and no part of the system.
+type runOf struct {
+	kind              store.Kind
+	provenance        store.Provenance
+	form              manifest.Form
+	stale             bool
+	day               int64
+	source, scope, id string // only of pages with a source
+}
+
+// keptRun is an opening that further assemblies use again, because most pages of a database share few.
+type keptRun struct {
+	opened
+	tokens int // of the line, by the counter of the database; 0: not counted yet
+}
+
+const (
+	mostRuns  = 256 // that a scratch keeps
+	year10000 = 253402300800
+)
+
 // judged has the scores that triage gave an item.
 type judged struct {
 	score, recency, trust, semantic float64
