@@ -153,7 +153,7 @@ func (a *Analyzer) release(s *scanner) {
 	}
 	clear(s.terms)
 	clear(s.table)
-	s.terms, s.length = s.terms[:0], 0
+	s.terms, s.length, s.initials = s.terms[:0], 0, 0
 	a.scanners.Put(s)
 }
 
@@ -182,6 +182,9 @@ type scanner struct {
 	title bool   // only a space stands between here and a word that began with a capital
 	stops bool   // stop words are words like others
 	fold  []byte // memory of folded
+
+	initials uint32 // see looksUp; 0: all words are looked up
+	looked   int
 }
 
 // count adds a term.
@@ -210,7 +213,9 @@ func (s *scanner) text(text string) {
 	for i := 0; i < len(text); {
 		if n, key := lower(text[i:]); n > 0 { // most of a text
 			if len(s.word) == 0 && n <= keyLetters && s.prev == "" && len(s.snake) == 0 && endsWord(text[i+n:]) {
-				s.key(key)
+				if s.looksUp(text[i]) {
+					s.key(key)
+				}
 				s.title = false
 				i += n + 1
 				continue

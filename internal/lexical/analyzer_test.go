@@ -308,3 +308,53 @@ func TestMoreTermsOnlyForIdentifiers(t *testing.T) {
 		require.Equal(t, want, a.Analyze(text).Length, "%s: %v", text, a.Analyze(text).Terms)
 	}
 }
+
+// TestCovered: the share of the terms that texts have, in this or in an irregular form, is the same as by an analysis of the whole
+// texts, though most words are not looked up.
+func TestCovered(t *testing.T) {
+	rng := rand.New(rand.NewPCG(6, 7))
+	pieces := strings.Fields("the of and a is dying lying skies ties y yes ying early only went gone go ran running runs cat Cats IT it The US don't o'brien d'oh snake_case getUserById sha256sum École café 東京 12 x1 zebra quickly international standardization " + strings.Repeat("lamp house ", 3))
+	draw := func(most int) string {
+		text := ""
+		for range rng.IntN(most + 1) {
+			text += pieces[rng.IntN(len(pieces))] + []string{" ", " ", ", ", "\n", "-"}[rng.IntN(5)]
+		}
+		return text
+	}
+	a, some := NewAnalyzer(), 0
+	for range 30_000 {
+		terms, texts := a.Terms(draw(6)), []string{draw(9), draw(3), draw(30)}
+		within := 20 + rng.IntN(400)
+		has, left := map[string]bool{}, within
+		for _, text := range texts {
+			text = text[:min(len(text), left)]
+			left -= len(text)
+			for _, c := range a.Analyze(text).Terms {
+				has[c.Term] = true
+			}
+		}
+		found := 0
+		for _, term := range terms {
+			if has[term] || slices.ContainsFunc(formsOf(term), func(f string) bool { return has[f] }) {
+				found++
+			}
+		}
+		want := 0.
+		if len(terms) > 0 {
+			want = float64(found) / float64(len(terms))
+		}
+		require.Equal(t, want, a.Covered(terms, slices.Values(texts), within), "%q in %q", terms, texts)
+		if found > 0 && found < len(terms) {
+			some++
+		}
+	}
+	require.Greater(t, some, 1000)
+	for _, word := range pieces {
+		if isPlain([]byte(word)) {
+			require.Equal(t, word[0], Stem([]byte(word))[0], word)
+		}
+	}
+	for _, line := range strings.Fields(irregular) {
+		require.Equal(t, line[0], Stem([]byte(line))[0], line)
+	}
+}
