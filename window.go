@@ -329,28 +329,29 @@ func (a *assembling) gather(placed []triage.Placed, of func(triage.Placed) *item
 		place int
 		first time.Time
 	}
-	runs := map[opened]*run{}
-	key := func(it *item) opened {
+	runs, in := map[opened]*run{}, make([]*run, len(a.ranked)) // by index
+	var last opened
+	var r *run
+	for n, p := range placed {
+		it := of(p)
 		k := *a.opens(it)
 		if k.clock = ""; it.head.Kind == store.KindMessage {
 			k.line = ""
 		}
-		return k
-	}
-	for n, p := range placed {
-		it := of(p)
-		r := runs[key(it)]
-		if r == nil {
-			r = &run{first: it.head.CurrentAsOf}
-			runs[key(it)] = r
+		if r == nil || k != last {
+			if last, r = k, runs[k]; r == nil {
+				r = &run{first: it.head.CurrentAsOf}
+				runs[k] = r
+			}
 		}
+		in[p.Index] = r
 		if r.place = n; it.head.CurrentAsOf.Before(r.first) {
 			r.first = it.head.CurrentAsOf
 		}
 	}
 	slices.SortStableFunc(placed, func(p, q triage.Placed) int {
 		x, y := of(p), of(q)
-		r, s := runs[key(x)], runs[key(y)]
+		r, s := in[p.Index], in[q.Index]
 		switch {
 		case r != s && x.head.Kind == store.KindMessage:
 			return cmp.Or(r.first.Compare(s.first), cmp.Compare(r.place, s.place))
