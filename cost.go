@@ -198,11 +198,11 @@ func (a *assembling) countShown() int {
 	if !ok || a.foreign || a.q.LongForm {
 		return a.counter.Count(a.out.text)
 	}
-	mark, rest, _ := strings.Cut(a.out.text, " ") // the legend begins with it
+	mark, _, _ := strings.Cut(a.out.text, " ") // the legend begins with it
 	signs, cuts := by.Part(mark)
 	sum, cut := 0, 0
 	next := "\n" + mark // no piece goes on behind a line end but with white space or a slash
-	for rest = a.out.text; rest != ""; {
+	for rest := a.out.text; rest != ""; {
 		end := strings.Index(rest, next) + 1
 		if end == 0 {
 			end = len(rest)
