@@ -363,7 +363,8 @@ func (s *Scope) emitAll(ctx context.Context, leaves []*manifest.Record) error {
 }
 
 // Artefacts ranges over the scope's own live artefacts whose ids begin with prefix, by id, without their text. Where,
-// NewestFirst and AtMost apply. Artefacts that are put or deleted meanwhile may or may not be listed; no id comes twice.
+// NewestFirst and AtMost apply. An expired one is listed, with its ExpiresAt, until gc deletes it. Artefacts that are put
+// or deleted meanwhile may or may not be listed; no id comes twice.
 func (s *Scope) Artefacts(ctx context.Context, prefix string, opts ...ReadOption) iter.Seq2[*Version, error] {
 	o := readOpts(opts)
 	return ranged(ctx, o.part, listedAtOnce, func(cursor string, limit int) ([]*Version, string, error) {
