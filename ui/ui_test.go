@@ -61,11 +61,11 @@ func newFixture(t *testing.T, name func(plain string) string) *fixture {
 	for i := range 12 {
 		must(chat.Append(ctx, ctxpage.Turn{Role: "user", Name: name("lee"), Text: fmt.Sprint("How long does refund number ", i, " take? ", name("q"), strings.Repeat(" more words of it", 40))}))(t)
 	}
-	q := ctxpage.Query{Text: "how long do refunds take " + name("q"), Budget: 700, Session: name("chat")}
+	q := ctxpage.Query{Text: "how long do refunds take " + name("q"), Budget: 760, Session: name("chat")}
 	a := must(s.Assemble(ctx, q))(t)
 	f.first = a.Trace
 	put(ctxpage.Artefact{ID: name("policy"), Text: "Refunds take 30 days.\n" + name("line"), DerivedFrom: []ctxpage.Ref{{Scope: s.Name(), ID: "pinned"}}})
-	q.Budget = 900
+	q.Budget = 960
 	b := must(s.Assemble(ctx, q))(t)
 	f.second = b.Trace
 	must(chat.Append(ctx, ctxpage.Turn{Role: "assistant", Text: "Thirty days. " + name("answer"), Trace: b.Trace}))(t)
