@@ -329,26 +329,5 @@ func Listen(path string) (net.Listener, error) {
 	if err != nil {
 		return nil, errors.Join(err, lock.Release())
 	}
-	if err := lock.Serve(where); err != nil {
-		return nil, errors.Join(err, l.Close(), lock.Release())
-	}
-	return &listener{Listener: l, lock: lock}, nil
-}
-
-// listener lets go of the lock with the socket.
-//
-//	lock taken ─▶ socket made ─▶ lock file names the socket ─▶ serving ─▶ socket removed ─▶ lock released
-//
-// The system releases the lock of a process that crashes. The next holder of the lock removes a stale socket.
-type listener struct {
-	net.Listener
-	lock *filestore.Lock
-	once sync.Once
-}
-
-// Close removes the socket, then releases the lock.
-func (l *listener) Close() error {
-	err := net.ErrClosed
-	l.once.Do(func() { err = errors.Join(l.Listener.Close(), l.lock.Release()) })
-	return err
+	return lock.Guard(l, where)
 }

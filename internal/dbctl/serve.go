@@ -178,23 +178,7 @@ func announced(l net.Listener, path string) (net.Listener, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("announce %s: %w", l.Addr(), err), l.Close())
 	}
-	if err := lock.Serve("http://" + l.Addr().String()); err != nil {
-		return nil, errors.Join(err, l.Close(), lock.Release())
-	}
-	return &announcedListener{Listener: l, lock: lock}, nil
-}
-
-type announcedListener struct {
-	net.Listener
-	lock *filestore.Lock
-	once sync.Once
-}
-
-// Close closes the listener and takes the announcement back.
-func (l *announcedListener) Close() error {
-	err := net.ErrClosed
-	l.once.Do(func() { err = errors.Join(l.Listener.Close(), l.lock.Release()) })
-	return err
+	return lock.Guard(l, "http://"+l.Addr().String())
 }
 
 // say prints one line: who started serve reads it, and then calls.

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -90,6 +92,31 @@ func (l *Lock) Serve(socket string) error {
 		return err
 	}
 	return l.l.name(b)
+}
+
+// Guard writes into the lock file where a listener is reached, and returns the listener with a Close that releases the lock as
+// well. After an error both are closed. The system releases the lock of a process that crashes; its next holder removes a socket
+// that was left.
+//
+//	lock taken ─▶ socket made ─▶ lock file names the socket ─▶ serving ─▶ socket removed ─▶ lock released
+func (l *Lock) Guard(of net.Listener, where string) (net.Listener, error) {
+	if err := l.Serve(where); err != nil {
+		return nil, errors.Join(err, of.Close(), l.Release())
+	}
+	return &guarded{Listener: of, lock: l}, nil
+}
+
+type guarded struct {
+	net.Listener
+	lock *Lock
+	once sync.Once
+}
+
+// Close closes the listener, then releases the lock.
+func (g *guarded) Close() error {
+	err := net.ErrClosed
+	g.once.Do(func() { err = errors.Join(g.Listener.Close(), g.lock.Release()) })
+	return err
 }
 
 // Release releases the lock. Close the files first.
