@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -106,4 +107,23 @@ func still(path string, before func(path string)) (map[string][]byte, error) {
 		return nil, err
 	}
 	return nil, fmt.Errorf("%s is written all the time", path)
+}
+
+// Giant returns a file of 1 GiB that nobody stored: a beginning, and then the same over and over.
+func Giant(head, again string) io.Reader {
+	return io.LimitReader(io.MultiReader(strings.NewReader(head), &repeating{text: again}), 1<<30)
+}
+
+// repeating is a text without an end.
+type repeating struct {
+	text string
+	at   int
+}
+
+func (r *repeating) Read(p []byte) (n int, err error) {
+	for n < len(p) {
+		k := copy(p[n:], r.text[r.at:])
+		n, r.at = n+k, (r.at+k)%len(r.text)
+	}
+	return n, nil
 }

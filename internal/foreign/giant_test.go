@@ -2,7 +2,6 @@ package foreign_test
 
 import (
 	"context"
-	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -19,34 +18,6 @@ import (
 	"github.com/ctxpage/ctxpage/internal/portable"
 	"github.com/ctxpage/ctxpage/store"
 )
-
-const gib = 1 << 30
-
-// giant is a file of 1 GiB that nobody stored: a beginning, and then the same over and over.
-type giant struct {
-	head, again string
-	read        int64
-	at          int
-}
-
-func (g *giant) Read(p []byte) (n int, err error) {
-	if g.read >= gib {
-		return 0, io.EOF
-	}
-	for n < len(p) {
-		from := g.again
-		if len(g.head) > 0 {
-			from = g.head
-		}
-		k := copy(p[n:], from[g.at:])
-		n, g.at = n+k, g.at+k
-		if g.at == len(from) {
-			g.head, g.at = "", 0
-		}
-	}
-	g.read += int64(n)
-	return n, nil
-}
 
 // peak runs fn and returns by how much the heap grew at most, in bytes.
 func peak(fn func()) uint64 {
@@ -119,10 +90,10 @@ func TestGiantFiles(t *testing.T) {
 			grew := peak(func() {
 				opts := foreign.Options{Format: f, Map: fieldMap}
 				if f == "" {
-					_, _, err = foreign.Detect(t.Context(), &giant{head: g.head, again: g.again})
+					_, _, err = foreign.Detect(t.Context(), dbtest.Giant(g.head, g.again))
 					return
 				}
-				_, err = foreign.Import(t.Context(), db.Scope("acme"), &giant{head: g.head, again: g.again}, opts)
+				_, err = foreign.Import(t.Context(), db.Scope("acme"), dbtest.Giant(g.head, g.again), opts)
 			})
 			var at *portable.LineError
 			require.ErrorAs(t, err, &at, "%s as %q", name, f)
@@ -149,7 +120,7 @@ func TestGiantGoodFile(t *testing.T) {
 		items := 0
 		var err error
 		grew := peak(func() {
-			_, err = foreign.Read(t.Context(), &giant{head: g.head, again: g.again}, foreign.Options{Format: f, Map: fieldMap}, func(store.Artefact, int) error { items++; return nil })
+			_, err = foreign.Read(t.Context(), dbtest.Giant(g.head, g.again), foreign.Options{Format: f, Map: fieldMap}, func(store.Artefact, int) error { items++; return nil })
 		})
 		require.Greater(t, items, 2000, f)
 		require.Less(t, grew, uint64(bound), f)
@@ -159,6 +130,6 @@ func TestGiantGoodFile(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	_, err := foreign.Read(ctx, &giant{head: "[", again: `{"id":"a","memory":"x"},`}, foreign.Options{Format: foreign.Mem0}, func(store.Artefact, int) error { return nil })
+	_, err := foreign.Read(ctx, dbtest.Giant("[", `{"id":"a","memory":"x"},`), foreign.Options{Format: foreign.Mem0}, func(store.Artefact, int) error { return nil })
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 }
