@@ -86,7 +86,7 @@ func TestHostileClients(t *testing.T) {
 	case <-time.After(time.Minute):
 		require.Fail(t, "an endless request is read for ever")
 	}
-	for _, body := range []string{"", "{", "[]", "null", strings.Repeat("[", 100_000), `{"jsonrpc":"2.0","id":1,"method":"` + strings.Repeat("x", 1<<20) + `"}`} {
+	for _, body := range []string{"", "{", "[]", "null", "\n [" + initialize + "]", strings.Repeat("[", 100_000), `{"jsonrpc":"2.0","id":1,"method":"` + strings.Repeat("x", 1<<20) + `"}`} {
 		status, _, _ := post(t, addr, "", body)
 		require.GreaterOrEqual(t, status, 400, "%.40s", body)
 	}

@@ -2,6 +2,7 @@ package mcpserver
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/subtle"
 	"errors"
@@ -103,7 +104,7 @@ func bounded(next http.Handler) http.Handler {
 			http.Error(w, "the request did not arrive whole", http.StatusBadRequest)
 			return
 		}
-		if err := unambiguous(body); err != nil {
+		if err := cmp.Or(single(body), unambiguous(body)); err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}

@@ -34,6 +34,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/view"
 	"github.com/ctxpage/ctxpage/render"
 	"github.com/ctxpage/ctxpage/store"
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
@@ -83,7 +84,7 @@ func New(c Config) (*mcp.Server, error) {
 		// Answers depend on who asks: nothing between client and server may keep them.
 		SetCacheable: func(_ context.Context, _ mcp.Request, c *mcp.Cacheable) { c.CacheScope = "private" },
 	})
-	out.AddReceivingMiddleware(traced)
+	out.AddReceivingMiddleware(traced, encodable)
 	if err := s.addTools(out); err != nil {
 		return nil, err
 	}
@@ -189,6 +190,23 @@ func traced(next mcp.MethodHandler) mcp.MethodHandler {
 			ctx = loop.WithTraceparent(ctx, trace)
 		}
 		return next(ctx, method, req)
+	}
+}
+
+// encodable replaces the details of an error that are no JSON. The SDK quotes a URI as Go does, which JSON does not read if the URI
+// has a control character; and an answer that cannot be encoded ends the session, with the calls under way.
+func encodable(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+		res, err := next(ctx, method, req)
+		var wire *jsonrpc.Error
+		if !errors.As(err, &wire) || wire.Data == nil || json.Valid(wire.Data) {
+			return res, err
+		}
+		whole := &jsonrpc.Error{Code: wire.Code, Message: wire.Message}
+		if read, ok := req.(*mcp.ReadResourceRequest); ok {
+			whole.Data, _ = json.Marshal(map[string]string{"uri": read.Params.URI}) // texts always have a form
+		}
+		return res, whole
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
@@ -205,6 +206,22 @@ func TestURIsOfPages(t *testing.T) {
 }
 
 // A list pages through the scope and its ancestors, each item once.
+// A URI that is no page has its answer, whatever characters it has, and the session goes on.
+func TestURIsOfNothing(t *testing.T) {
+	t.Parallel()
+	s := connect(t, Config{DB: memory(t), Scope: "acme/support"}, nil)
+	for _, uri := range []string{pageURI + "\x00", pageURI + "x/../\a", manifestURI + "\U000e0041", "http://\x01/", "\x7f", ""} {
+		_, err := s.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: uri})
+		var wire *jsonrpc.Error
+		require.ErrorAs(t, err, &wire, "%q", uri)
+		require.Equal(t, "Resource not found", wire.Message, "%q", uri)
+		var data struct{ URI string }
+		require.NoError(t, json.Unmarshal(wire.Data, &data))
+		require.Equal(t, uri, data.URI)
+	}
+	require.NoError(t, s.Ping(t.Context(), nil))
+}
+
 func TestListPages(t *testing.T) {
 	t.Parallel()
 	db := memory(t)
@@ -440,6 +457,7 @@ func TestLinesThatAreNoMessages(t *testing.T) {
 		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}`,
 		`{"jsonrpc":"2.0","method":"notifications/initialized"}`,
 		`DEBUG: a line that a wrapper printed`, "", " \r", `{"jsonrpc":"2.0","id":2,`, `3`, `{"jsonrpc":"1.0","id":4,"method":"ping"}`, `[]`, `[1]`,
+		`[{"jsonrpc":"2.0","id":5,"method":"ping"}]`, `[{"jsonrpc":"2.0","id":6,"method":"ping"},{"jsonrpc":"2.0","id":6,"method":"ping"}]`,
 		`{"jsonrpc":"2.0","id":"twice","method":"ping","method":"tools/list"}`, fmt.Sprintf(put, "bytes", "a\xff"), fmt.Sprintf(put, "half", `a\ud800`),
 		`{"jsonrpc":"2.0","id":"long","method":"` + strings.Repeat("m", maxBody) + `"}`,
 		`{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"list","arguments":{}}}`, // and no end of the line
@@ -461,7 +479,7 @@ func TestLinesThatAreNoMessages(t *testing.T) {
 		}
 	}
 	require.Equal(t, []any{1.0, 9.0}, answered)
-	require.Equal(t, map[any]int{"<nil> -32700": 2, "<nil> -32600": 3, "4 -32600": 1, "twice -32700": 1, "bytes -32700": 1, "half -32700": 1, "long -32600": 1}, codes)
+	require.Equal(t, map[any]int{"<nil> -32700": 2, "<nil> -32600": 5, "4 -32600": 1, "twice -32700": 1, "bytes -32700": 1, "half -32700": 1, "long -32600": 1}, codes)
 	held := must(loop.Collect(db.Review().Batches(t.Context(), "", true)))(t)
 	require.Empty(t, held)
 }
@@ -573,10 +591,10 @@ func TestListLeavesOutInternalPages(t *testing.T) {
 	require.Contains(t, call(t, s, "list", listIn{Limit: maxList + 1}, &out), "limit")
 }
 
-// Messages and batches pass as they are.
+// Messages pass as they are.
 func TestMessagesPass(t *testing.T) {
 	t.Parallel()
-	in := `{"jsonrpc":"2.0","id":"ü\\u00fc","method":"ping"}` + "\n" + `[{"jsonrpc":"2.0","id":1,"method":"ping"}, {"jsonrpc":"2.0","id":2,"result":{}}]` + "\n" +
+	in := `{"jsonrpc":"2.0","id":"ü\\u00fc","method":"ping"}` + "\n" + `{"jsonrpc":"2.0","id":2,"result":{}}` + "\n" +
 		`{"jsonrpc":"2.0","id":3,"method":"` + strings.Repeat("m", 100_000) + "\"}\n"
 	var refused strings.Builder
 	got := must(io.ReadAll(&messages{in: bufio.NewReader(strings.NewReader(in)), out: &refused}))(t)

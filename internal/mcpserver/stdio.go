@@ -185,7 +185,7 @@ const (
 	codeInvalid = -32600
 )
 
-// problem returns why a line is not a message; nil: it is a message, or a batch of messages.
+// problem returns why a line is not a message; nil: it is one.
 func problem(line []byte) *refusal {
 	switch {
 	case len(line) > maxBody:
@@ -193,20 +193,23 @@ func problem(line []byte) *refusal {
 	case !json.Valid(line):
 		return &refusal{codeParse, "expected one message of JSON in each line"}
 	}
+	if err := single(line); err != nil {
+		return &refusal{codeInvalid, err.Error()}
+	}
 	if err := unambiguous(line); err != nil {
 		return &refusal{codeParse, err.Error()}
 	}
-	all := []json.RawMessage{line}
-	if line[0] == '[' {
-		all = nil // the decoder would write into line
-		if err := json.Unmarshal(line, &all); err != nil || len(all) == 0 {
-			return &refusal{codeInvalid, "expected messages in a batch"}
-		}
+	if _, err := jsonrpc.DecodeMessage(line); err != nil {
+		return &refusal{codeInvalid, err.Error()}
 	}
-	for _, one := range all {
-		if _, err := jsonrpc.DecodeMessage(one); err != nil {
-			return &refusal{codeInvalid, err.Error()}
-		}
+	return nil
+}
+
+// single refuses a batch. The protocol has none since 2025-06-18. The SDK ends the session at one, and in an older session it takes any
+// number of calls at once.
+func single(message []byte) error {
+	if m := bytes.TrimSpace(message); len(m) > 0 && m[0] == '[' {
+		return errors.New("expected one message, not a batch")
 	}
 	return nil
 }
