@@ -1,5 +1,5 @@
 # `make` prints its targets.
-.PHONY: help test race nightly nightly-processes nightly-pg check fuzz crash torture failover soak-clients kills golden freeze bench bench-compare walk demo
+.PHONY: help test race nightly nightly-processes nightly-pg check fuzz crash torture failover soak-clients kills golden freeze tag bench bench-compare walk demo
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 test: ## all tests, in shuffled order (≤ 60 s on 2 cores)
@@ -38,6 +38,10 @@ freeze: ## VERSION=v0.1.0: keep the golden databases and the protocol of this re
 	mkdir -p internal/filestore/testdata/released serve/testdata/released
 	cp -r internal/filestore/testdata/golden internal/filestore/testdata/released/$(VERSION)
 	cp serve/testdata/schema.json serve/testdata/released/$(VERSION).json
+tag: ## VERSION=v0.1.0: tag this commit, once it is frozen, for the library and for each module beside it
+	@test -d internal/filestore/testdata/released/$(VERSION) || { echo "first: make freeze VERSION=$(VERSION)"; exit 2; }
+	@for d in $$(git ls-files '*go.work' | xargs -n1 dirname); do grep -q "github.com/ctxpage/ctxpage $(VERSION)$$" $$d/go.mod || { echo "$$d/go.mod requires another version of the library than $(VERSION)"; exit 2; }; done
+	@for t in $(VERSION) $$(git ls-files '*go.work' | xargs -n1 dirname | sed 's,$$,/$(VERSION),'); do git tag -a -m "ctxpage $(VERSION)" $$t && echo "$$t"; done
 bench: ## all benchmarks, short
 	go test -run '^$$' -bench . -benchtime 300ms ./bench
 bench-compare: ## REF=<commit>: the benchmarks of REF and of this tree, interleaved, through benchstat

@@ -2,10 +2,8 @@ module github.com/ctxpage/ctxpage/otelctx
 
 go 1.26.0
 
-replace github.com/ctxpage/ctxpage => ..
-
 require (
-	github.com/ctxpage/ctxpage v0.0.0-00010101000000-000000000000
+	github.com/ctxpage/ctxpage v0.1.0
 	github.com/modelcontextprotocol/go-sdk v1.8.0
 	github.com/prometheus/client_golang v1.25.0
 	github.com/prometheus/common v0.74.0

@@ -2,11 +2,9 @@ module github.com/ctxpage/ctxpage/pgstore
 
 go 1.26.0
 
-replace github.com/ctxpage/ctxpage => ..
-
 require (
 	github.com/anishathalye/porcupine v1.3.1
-	github.com/ctxpage/ctxpage v0.0.0-00010101000000-000000000000
+	github.com/ctxpage/ctxpage v0.1.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/oklog/ulid/v2 v2.1.2
 	github.com/pressly/goose/v3 v3.29.0

@@ -2,11 +2,9 @@ module github.com/ctxpage/ctxpage/adapters/anthropicmemory
 
 go 1.26.0
 
-replace github.com/ctxpage/ctxpage => ../..
-
 require (
 	github.com/anthropics/anthropic-sdk-go v1.84.0
-	github.com/ctxpage/ctxpage v0.0.0-00010101000000-000000000000
+	github.com/ctxpage/ctxpage v0.1.0
 	github.com/stretchr/testify v1.12.1
 )
 

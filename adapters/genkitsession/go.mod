@@ -2,10 +2,8 @@ module github.com/ctxpage/ctxpage/adapters/genkitsession
 
 go 1.26.0
 
-replace github.com/ctxpage/ctxpage => ../..
-
 require (
-	github.com/ctxpage/ctxpage v0.0.0-00010101000000-000000000000
+	github.com/ctxpage/ctxpage v0.1.0
 	github.com/firebase/genkit/go v1.4.0
 	github.com/stretchr/testify v1.12.1
 )

@@ -2,10 +2,8 @@ module github.com/ctxpage/ctxpage/embed/hugot
 
 go 1.26.0
 
-replace github.com/ctxpage/ctxpage => ../..
-
 require (
-	github.com/ctxpage/ctxpage v0.0.0-00010101000000-000000000000
+	github.com/ctxpage/ctxpage v0.1.0
 	github.com/knights-analytics/hugot v0.6.1
 	github.com/stretchr/testify v1.12.1
 )

@@ -24,11 +24,18 @@ const modulePath = "github.com/ctxpage/ctxpage"
 func proxyOf(t *testing.T, dir, version string) string {
 	t.Helper()
 	proxy := t.TempDir()
-	at := filepath.Join(proxy, filepath.FromSlash(modulePath), "@v")
+	serveModule(t, proxy, modulePath, dir, version)
+	return proxy
+}
+
+// serveModule adds a version of a module to a proxy.
+func serveModule(t *testing.T, proxy, path, dir, version string) {
+	t.Helper()
+	at := filepath.Join(proxy, filepath.FromSlash(path), "@v")
 	require.NoError(t, os.MkdirAll(at, 0o755))
 	f, err := os.Create(filepath.Join(at, version+".zip"))
 	require.NoError(t, err)
-	require.NoError(t, zip.CreateFromDir(f, module.Version{Path: modulePath, Version: version}, dir))
+	require.NoError(t, zip.CreateFromDir(f, module.Version{Path: path, Version: version}, dir))
 	require.NoError(t, f.Close())
 	mod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
 	require.NoError(t, err)
@@ -37,7 +44,6 @@ func proxyOf(t *testing.T, dir, version string) string {
 	for name, b := range map[string][]byte{version + ".mod": mod, version + ".info": info, "list": []byte(version + "\n")} {
 		require.NoError(t, os.WriteFile(filepath.Join(at, name), b, 0o644))
 	}
-	return proxy
 }
 
 // goEnv asks the go command for one of its settings.
@@ -48,17 +54,24 @@ func goEnv(t *testing.T, name string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// install runs `go install …/cmd/dbctl@VERSION` with a clean module cache and returns the program. Only our module comes from proxy; others
-// come from the modules that this machine has, and what it lacks from its proxy.
+// install runs `go install …/cmd/dbctl@VERSION` with a clean module cache and returns the program.
 func install(t *testing.T, proxy, version, bin string) string {
 	t.Helper()
-	others := "file://" + filepath.ToSlash(filepath.Join(goEnv(t, "GOMODCACHE"), "cache", "download")) + "," + goEnv(t, "GOPROXY")
-	cmd := exec.Command("go", "install", modulePath+"/cmd/dbctl@"+version)
-	cmd.Dir = bin // outside every module
-	cmd.Env = append(os.Environ(), "GOPROXY=file://"+filepath.ToSlash(proxy)+","+others, "GOMODCACHE="+t.TempDir(), "GOBIN="+bin, "GOSUMDB=off", "GOFLAGS=-modcacherw -trimpath", "GOWORK=off", "CGO_ENABLED=0")
-	out, err := cmd.CombinedOutput()
-	require.NoError(t, err, string(out))
+	out, err := user(t, proxy, t.TempDir(), bin, "install", modulePath+"/cmd/dbctl@"+version)
+	require.NoError(t, err, out)
 	return filepath.Join(bin, "dbctl")
+}
+
+// user runs the go command in a folder outside the checkout, which is also where it installs programs. Only our modules come from proxy;
+// others come from the modules that this machine has, and what it lacks from its proxy.
+func user(t *testing.T, proxy, cache, dir string, args ...string) (string, error) {
+	t.Helper()
+	others := "file://" + filepath.ToSlash(filepath.Join(goEnv(t, "GOMODCACHE"), "cache", "download")) + "," + goEnv(t, "GOPROXY")
+	cmd := exec.Command("go", args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GOPROXY=file://"+filepath.ToSlash(proxy)+","+others, "GOMODCACHE="+cache, "GOBIN="+dir, "GOSUMDB=off", "GOFLAGS=-modcacherw -trimpath", "GOWORK=off", "CGO_ENABLED=0")
+	out, err := cmd.CombinedOutput()
+	return string(out), err
 }
 
 // tags lists the releases of this checkout.
@@ -102,6 +115,49 @@ func TestInstall(t *testing.T) {
 	require.Equal(t, pseudo(t), v.Version)
 	require.Equal(t, pseudo(t)[len(pseudo(t))-12:], v.Commit)
 	firstContext(t, program)
+}
+
+// Each module beside the library is got from a proxy as the docs say, with the version of the library that its go.mod names, and builds
+// in a module of its user. What replaces the library in a checkout stands in go.work: a program of a module with a replacement in its
+// go.mod cannot be installed, which the control shows.
+func TestModules(t *testing.T) {
+	root, proxy, cache := sources(t), t.TempDir(), t.TempDir()
+	serveModule(t, proxy, modulePath, root, version)
+	works, err := filepath.Glob(filepath.Join(root, "*", "go.work"))
+	require.NoError(t, err)
+	deeper, err := filepath.Glob(filepath.Join(root, "*", "*", "go.work"))
+	require.NoError(t, err)
+	works = append(works, deeper...)
+	require.Len(t, works, 7)
+	for _, work := range works {
+		dir := filepath.Dir(work)
+		under, err := filepath.Rel(root, dir)
+		require.NoError(t, err)
+		path := modulePath + "/" + filepath.ToSlash(under)
+		serveModule(t, proxy, path, dir, version)
+		bin := t.TempDir()
+		for _, args := range [][]string{{"mod", "init", "example.com/agent"}, {"get", path + "@" + version}, {"build", path}} {
+			out, err := user(t, proxy, cache, bin, args...)
+			require.NoError(t, err, "%s: %s", path, out)
+		}
+		out, err := user(t, proxy, cache, bin, "list", "-m", modulePath)
+		require.NoError(t, err, out)
+		require.Equal(t, modulePath+" "+version, strings.TrimSpace(out))
+		if _, err := os.Stat(filepath.Join(dir, "cmd", "dbctl")); err == nil {
+			out, err := user(t, proxy, cache, bin, "install", path+"/cmd/dbctl@"+version)
+			require.NoError(t, err, "%s: %s", path, out)
+			firstContext(t, filepath.Join(bin, "dbctl"))
+		}
+	}
+
+	dir := filepath.Join(root, "pgstore")
+	mod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "go.mod"), append(mod, "\nreplace "+modulePath+" => ..\n"...), 0o644))
+	serveModule(t, proxy, modulePath+"/pgstore", dir, "v0.1.1")
+	out, err := user(t, proxy, cache, t.TempDir(), "install", modulePath+"/pgstore/cmd/dbctl@v0.1.1")
+	require.Error(t, err)
+	require.Contains(t, out, "replace directives")
 }
 
 // A database that an earlier release wrote is served by this one as that release served it. What this one wrote is served by the earlier
