@@ -165,10 +165,8 @@ func (c *Turns) stub(id string, digest [32]byte, tokens int) func(text string) s
 func measure(counter token.Counter, a *store.Artefact, texts []string, tokens int, hash uint64, stub func(text string) string) *TurnRow {
 	count := counter.Count
 	text := strings.Join(texts, "")
-	words := []string{a.Name, text}
 	extra := 0
 	for _, t := range a.ToolCalls {
-		words = append(words, t.Name, t.Arguments)
 		extra += count(t.Name) + count(t.Arguments)
 	}
 	if tokens < 0 {
@@ -190,10 +188,7 @@ func measure(counter token.Counter, a *store.Artefact, texts []string, tokens in
 			sizes[l] = 0
 		}
 	}
-	return &TurnRow{
-		Hash: hash, Counter: counter.Name(), Sizes: sizes, Traits: uint16(prose.Inspect(text)),
-		Hashes: prose.TokenSet(words...),
-	}
+	return &TurnRow{Hash: hash, Counter: counter.Name(), Sizes: sizes, Traits: uint16(prose.Inspect(text))}
 }
 
 // FreshBlock is the block that a write will become, but for its numbers. What is known of the turn before it is measured is in

@@ -18,7 +18,6 @@ type TurnRow struct {
 	Sizes   Sizes  // estimates where Made has no bit
 	Made    uint8  // levels whose derived page exists, a bit each
 	Traits  uint16
-	Hashes  []uint64 // prose.TokenSet; never changed in place
 	Signals turnSignals
 	Level   uint8 // how far the watcher compacted its unit; on the first turn of the unit
 	Because string
@@ -32,8 +31,9 @@ type TurnRow struct {
 	moved bool // a row of its place is stored, and holds instead of what the row above says of it
 	filed bool // a row of it is stored
 
-	recounted bool // by this process, and what is stored is by another counter
-	bare      bool // only its place is known
+	words     []uint64 // prose.TokenSet of its text, once a pass asked (readWords); not stored, never changed in place
+	recounted bool     // by this process, and what is stored is by another counter
+	bare      bool     // only its place is known
 }
 
 // turnSignals is session.Signals without what the database knows itself.
@@ -71,12 +71,10 @@ var turnFields = codec.Record[TurnRow]{
 		levelField(17),
 		codec.Text(18, "Because", func(r *TurnRow) *string { return &r.Because }),
 		codec.Flag(19, "Pinned", func(r *TurnRow) *bool { return &r.Pinned }),
-		wordsField(20),
 	},
 }
 
-// placeFields are the fields that change while the text of a turn does not. A pass writes thousands of them; with the
-// token set it wrote twice as much.
+// placeFields are the fields that change while the text of a turn does not. A pass writes thousands of them.
 var placeFields = codec.Record[TurnRow]{
 	Name: "the place of a turn", Unknown: func(r *TurnRow) *[]byte { return &r.placeUnknown },
 	Fields: []codec.Field[TurnRow]{
@@ -108,36 +106,6 @@ func sizesField(tag uint64) codec.Field[TurnRow] {
 		}}
 }
 
-// wordBytes is the size of a hash in the token set.
-const wordBytes = 3
-
-// wordsField is the token set: hashes of 24 bits, ascending. That is enough, because a false match does little: of a
-// conversation of 100,000 turns of 30 words, one pass for 20 words takes four turns for one word nearer to the intent than
-// they are. With 32 bits a turn of 150 bytes took 19 bytes more.
-func wordsField(tag uint64) codec.Field[TurnRow] {
-	return codec.Field[TurnRow]{Tag: tag, Name: "Hashes",
-		Write: func(e *codec.Encoder, r *TurnRow) {
-			for _, h := range r.Hashes {
-				e.Raw([]byte{byte(h >> 16), byte(h >> 8), byte(h)})
-			}
-		},
-		Read: func(d *codec.Decoder, r *TurnRow) {
-			r.Hashes = make([]uint64, 0, len(d.B)/wordBytes)
-			for len(d.B) >= wordBytes {
-				b := d.Take(wordBytes)
-				h := uint64(b[0])<<16 | uint64(b[1])<<8 | uint64(b[2])
-				if n := len(r.Hashes); n > 0 && h <= r.Hashes[n-1] {
-					d.Fail()
-					return
-				}
-				r.Hashes = append(r.Hashes, h)
-			}
-			if len(d.B) > 0 {
-				d.Fail()
-			}
-		}}
-}
-
 // levelField is a level that there is.
 func levelField(tag uint64) codec.Field[TurnRow] {
 	f := codec.Uint(tag, "Level", func(r *TurnRow) *uint8 { return &r.Level })
@@ -152,7 +120,7 @@ func levelField(tag uint64) codec.Field[TurnRow] {
 
 // encode is the row, in a buffer of the right size from the start.
 func (r *TurnRow) encode() []byte {
-	size := 128 + len(r.Counter) + len(r.Signals.Source) + len(r.Signals.Call) + len(r.Because) + wordBytes*len(r.Hashes) + len(r.unknown)
+	size := 128 + len(r.Counter) + len(r.Signals.Source) + len(r.Signals.Call) + len(r.Because) + len(r.unknown)
 	return codec.Row(&turnFields, turnVersion, r, size)
 }
 
@@ -167,7 +135,7 @@ func (r *TurnRow) inHead(counter string) []byte {
 	if said.Hash, said.Content = 0, 0; said.Counter == counter {
 		said.Counter = ""
 	}
-	return codec.Row(&turnFields, turnVersion, &said, 32+wordBytes*len(r.Hashes))
+	return codec.Row(&turnFields, turnVersion, &said, 32)
 }
 
 // ofHead reads what inHead wrote into the head of a turn. False: there is nothing, or a later release wrote it.

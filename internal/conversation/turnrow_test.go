@@ -16,14 +16,6 @@ import (
 	"pgregory.net/rapid"
 )
 
-// wordSets are token sets, with neighbours and both ends of the range.
-var wordSets = rapid.Custom(func(t *rapid.T) []uint64 {
-	one := rapid.OneOf(rapid.Uint64Max(1<<24-1), rapid.Uint64Max(100), rapid.Uint64Range(1<<24-21, 1<<24-1))
-	out := rapid.SliceOfN(one, 0, 300).Draw(t, "words")
-	slices.Sort(out)
-	return slices.Compact(out)
-})
-
 // A row of a turn and of its place is read back as it was; a damaged one is an error.
 func TestTurnRows(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -31,7 +23,7 @@ func TestTurnRows(t *testing.T) {
 		r := TurnRow{
 			Hash: rapid.Uint64().Draw(t, "hash"), Content: rapid.Uint64().Draw(t, "content"), Counter: text.Draw(t, "counter"),
 			Made: rapid.Uint8().Draw(t, "made"), Traits: rapid.Uint16().Draw(t, "traits"),
-			Hashes: wordSets.Draw(t, "hashes"), Level: rapid.Uint8Max(uint8(session.Cold)).Draw(t, "level"),
+			Level:   rapid.Uint8Max(uint8(session.Cold)).Draw(t, "level"),
 			Because: text.Draw(t, "because"), Pinned: flag.Draw(t, "pinned"),
 			Signals: turnSignals{
 				Source: text.Draw(t, "source"), Version: rapid.Uint64().Draw(t, "version"), Call: text.Draw(t, "call"), Stale: flag.Draw(t, "stale"),
@@ -43,20 +35,14 @@ func TestTurnRows(t *testing.T) {
 			r.Sizes[i] = rapid.IntRange(-1, 1<<40).Draw(t, "size")
 		}
 		got := r.encode()
-		if len(r.Hashes) == 0 {
-			r.Hashes = nil
-		}
 		var back TurnRow
 		require.NoError(t, back.decode(got))
-		if len(back.Hashes) == 0 {
-			back.Hashes = nil
-		}
 		require.Equal(t, r, back)
 
 		r.Yielded = flag.Draw(t, "yielded")
 		place := r.encodePlace()
 		moved := TurnRow{
-			Hash: r.Hash, Content: r.Content, Counter: r.Counter, Traits: r.Traits, Hashes: r.Hashes,
+			Hash: r.Hash, Content: r.Content, Counter: r.Counter, Traits: r.Traits,
 			Sizes: Sizes{1, 2, 3}, Made: ^r.Made, Signals: r.Signals, Pinned: !r.Pinned, Because: "before",
 			Yielded: !r.Yielded, Level: 1,
 		}

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/prose"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/stretchr/testify/require"
@@ -315,25 +314,4 @@ func TestClassifyComparesUnrounded(t *testing.T) {
 	require.Equal(t, session.Evict, Classify(math.Nextafter(0.2, 0), 0.55, 0.2))
 	require.Equal(t, session.Retain, Classify(0.4, 0.3, 0.5), "inverted cuts retain")
 	require.Equal(t, session.Page, Classify(math.NaN(), 0.55, 0.2))
-}
-
-// FuzzWords: whatever stands in a row, reading it ends, with an error or with the ascending set that is written so.
-func FuzzWords(f *testing.F) {
-	field, words := wordsField(20), codec.Encoder{}
-	field.Write(&words, &TurnRow{Hashes: []uint64{0, 1, 5, 1<<24 - 1}})
-	for _, b := range [][]byte{words.B, words.B[:len(words.B)-1], append(slices.Clone(words.B), words.B...), nil} {
-		f.Add(b)
-	}
-	f.Fuzz(func(t *testing.T, b []byte) {
-		var row TurnRow
-		d := codec.Decoder{B: slices.Clone(b)}
-		if field.Read(&d, &row); d.Err != nil {
-			return
-		}
-		require.True(t, slices.IsSorted(row.Hashes))
-		require.Len(t, slices.Compact(slices.Clone(row.Hashes)), len(row.Hashes))
-		var e codec.Encoder
-		field.Write(&e, &row)
-		require.Equal(t, string(b), string(e.B))
-	})
 }

@@ -55,9 +55,10 @@ type changedGroup[T any] struct {
 // add notes the things of a group of commits.
 func (c *changed[T]) add(lsn uint64, things []T) {
 	c.groups = append(c.groups, changedGroup[T]{lsn, things})
-	if excess := len(c.groups) - keptChanges; excess > 0 {
+	if excess := len(c.groups) - keptChanges; excess > 0 { // moving them all each time took a tenth of the time of an append
 		c.from = c.groups[excess-1].lsn
-		c.groups = slices.Delete(c.groups, 0, excess)
+		clear(c.groups[:excess])
+		c.groups = c.groups[excess:]
 	}
 }
 

@@ -101,7 +101,7 @@ const hashShift = 40
 
 func hash(token string) uint64 { return xxhash.Sum64String(token) >> hashShift }
 
-// TokenSet returns the hashes of a message's distinct tokens, sorted: numbers below 2^24. A Block keeps them so that a pass needs no text.
+// TokenSet returns the hashes of a message's distinct tokens, sorted: numbers below 2^24. A conversation in memory keeps them, so that only its first pass reads texts.
 // Pass the header of a message as well, above all its author: on LoCoMo questions that alone lowers evicted evidence
 // under the recommended parameters from 26 to 2 in a hundred. Tokens are runs of letters, marks, digits and underscore
 // after NFKC and Lower, English words by their stem. Scripts written without spaces give pairs of neighbouring
