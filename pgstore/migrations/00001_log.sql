@@ -1,11 +1,13 @@
 -- +goose Up
--- A database of pages: its name, and what never changes of it.
+-- A database of pages: its name, and what never changes of it. Logins have no right to write the number: it stands for the database in
+-- the other tables, and whoever could choose one could take that of another tenant (docs/postgres.md has the rights). Times are those that
+-- every program can read: a listing shows the rows of all tenants.
 CREATE TABLE ctxpage_db (
     db      int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     name    text NOT NULL UNIQUE,
     id      text NOT NULL,
     secret  bytea NOT NULL,
-    created timestamptz NOT NULL,
+    created timestamptz NOT NULL CHECK (created BETWEEN '1970-01-01 00:00:00+00' AND '9999-12-30 00:00:00+00'),
     owner   text DEFAULT current_user -- see the policies below
 );
 
@@ -52,7 +54,7 @@ CREATE TABLE ctxpage_hosts (
     purged  bigint NOT NULL DEFAULT 0, -- LSN of the last erase that its cache has no byte of
     held_lsn bigint, -- the oldest moment its readers read at; NULL: there are none
     held_at timestamptz,
-    seen    timestamptz NOT NULL,
+    seen    timestamptz NOT NULL CHECK (seen BETWEEN '1970-01-01 00:00:00+00' AND '9999-12-30 00:00:00+00'),
     PRIMARY KEY (db, host)
 );
 
