@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"sync"
 	"syscall"
 	"time"
@@ -72,7 +73,7 @@ func openCache(dir string, temp bool, id string) (c *cache, err error) {
 			err = errors.Join(err, c.bolt.Close())
 		}
 	}()
-	err = c.bolt.Update(func(tx *bbolt.Tx) error {
+	err = c.update(func(tx *bbolt.Tx) error {
 		b, err := tx.CreateBucketIfNotExists(sysBucket)
 		if err != nil {
 			return err
@@ -86,14 +87,35 @@ func openCache(dir string, temp bool, id string) (c *cache, err error) {
 	return c, err
 }
 
-func openRows(path string, noSync bool) (*bbolt.DB, error) {
-	db, err := bbolt.Open(path, 0o600, &bbolt.Options{
-		Timeout: time.Second, NoSync: noSync, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType, InitialMmapSize: 1 << 26,
+// openRows opens a file of rows. bbolt trusts what it reads, so the file is looked at first, and a panic in what is left becomes an error.
+func openRows(path string, noSync bool) (db *bbolt.DB, err error) {
+	err = guarded(path, func() error {
+		if err := filestore.CheckRows(path, false); err != nil {
+			return damagedRows(path, err)
+		}
+		db, err = bbolt.Open(path, 0o600, &bbolt.Options{Timeout: time.Second, NoSync: noSync, FreelistType: bbolt.FreelistMapType, InitialMmapSize: 1 << 26})
+		return err
 	})
-	if err == nil {
-		db.AllocSize = 1 << 20 // bbolt's 16 MiB would be most of a small image
+	if err != nil {
+		return nil, err
 	}
-	return db, err
+	db.AllocSize = 1 << 20 // bbolt's 16 MiB would be most of a small image
+	return db, nil
+}
+
+// guarded turns a panic over a damaged file, and a fault in the memory it is mapped to, into an error.
+func guarded(path string, fn func() error) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = damagedRows(path, fmt.Errorf("%v", r))
+		}
+	}()
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	return fn()
+}
+
+func damagedRows(path string, err error) error {
+	return &store.CorruptError{File: path, Err: err, Hint: "open the database again: its rows are fetched from the server"}
 }
 
 var errForeignCache = errors.New("pgstore: the cache is of another database or format")
@@ -119,7 +141,9 @@ func (c *cache) put(tx *bbolt.Tx, row sysRow) error {
 func (c *cache) view(fn func(engine.Reader) error) error {
 	c.file.RLock()
 	defer c.file.RUnlock()
-	err := c.bolt.View(func(tx *bbolt.Tx) error { return fn(filestore.Rows(tx)) })
+	err := guarded(c.bolt.Path(), func() error {
+		return c.bolt.View(func(tx *bbolt.Tx) error { return fn(filestore.Rows(tx)) })
+	})
 	if errors.Is(err, bolterrors.ErrDatabaseNotOpen) {
 		return store.ErrClosed
 	}
@@ -129,7 +153,7 @@ func (c *cache) view(fn func(engine.Reader) error) error {
 func (c *cache) update(fn func(*bbolt.Tx) error) error {
 	c.file.RLock()
 	defer c.file.RUnlock()
-	return c.bolt.Update(fn)
+	return guarded(c.bolt.Path(), func() error { return c.bolt.Update(fn) })
 }
 
 func (c *cache) now() sysRow {
@@ -167,7 +191,7 @@ func (c *cache) compacted(path string) error {
 		return err
 	}
 	c.file.RLock()
-	err = bbolt.Compact(to, c.bolt, compactBytes)
+	err = guarded(c.bolt.Path(), func() error { return bbolt.Compact(to, c.bolt, compactBytes) })
 	c.file.RUnlock()
 	if err == nil {
 		err = to.Sync()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -59,6 +60,11 @@ func (s *Store) fetchImage(ctx context.Context, dir string) error {
 		}
 		return s.fetchParts(ctx, tx, seq, size, dir)
 	})
+	if err == nil {
+		if bad := filestore.CheckRows(filepath.Join(dir, rowsFile), true); bad != nil {
+			err = errors.Join(&store.CorruptError{File: "postgres:" + s.opts.Name, Err: fmt.Errorf("its image: %w", bad), Hint: "write a new image on a host that runs (dbctl postgres image), or restore the server's backup"}, emptyDir(dir))
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("pgstore: read the image: %w", err)
 	}

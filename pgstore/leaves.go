@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/ctxpage/ctxpage/internal/archive"
 	"github.com/ctxpage/ctxpage/internal/engine"
 	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/store"
@@ -366,13 +367,20 @@ func (l *serverLog) place(t *turn, inbox pgx.Rows, written map[int64]bool) error
 		if err := inbox.Scan(&id, &from.host, &from.n, &question, &body, &known); err != nil {
 			return err
 		}
-		t.inbox = append(t.inbox, id)
 		var own *leaf
 		if from.host == l.host {
 			own = l.own(from.n)
 			known = known || own == nil
 			delete(written, from.n)
 		}
+		if !known && own == nil {
+			leaf, later := l.isLeaf(t.next.Leaf, from, body)
+			if later {
+				continue
+			}
+			known = !leaf
+		}
+		t.inbox = append(t.inbox, id)
 		if !known {
 			t.addLeaf(own, from, question, body)
 			l.mark(own)
@@ -388,6 +396,16 @@ func (l *serverLog) place(t *turn, inbox pgx.Rows, written map[int64]bool) error
 	}
 	l.placeNew(t)
 	return nil
+}
+
+// isLeaf reports whether a row of the inbox is an audit leaf. One that is not would end every host that follows, for good: the log is never
+// changed. later: it is of a newer release, and stays for a host that can read it.
+func (l *serverLog) isLeaf(index uint64, from ticket, body []byte) (is, later bool) {
+	_, err := archive.Decode(index, body)
+	if later = errors.Is(err, store.ErrNewerFormat); err != nil && !later {
+		l.s.opts.Logger.Error("pgstore: a row of the inbox is no audit leaf; it is removed", "database", l.s.opts.Name, "host", fmt.Sprintf("%x", from.host), "ticket", from.n, "error", err)
+	}
+	return err == nil, later
 }
 
 // placeNew takes leaves of this host into its turn that were not written to the inbox.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ctxpage/ctxpage/internal/archive"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -145,7 +146,8 @@ func TestSpoolTrusted(t *testing.T) {
 		name          string
 		erased, other bool
 		owner         bool // the file is of another user, in a directory of this one
-	}{{name: "control"}, {name: "erased", erased: true}, {name: "others", other: true}, {name: "owner", owner: true}} {
+		claimed       bool // another database says that it has the id
+	}{{name: "control"}, {name: "erased", erased: true}, {name: "others", other: true}, {name: "owner", owner: true}, {name: "claimed", claimed: true}} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.owner && os.Geteuid() != 0 {
 				t.Skip("only root can give a file to another user")
@@ -186,9 +188,17 @@ func TestSpoolTrusted(t *testing.T) {
 				require.NoError(t, os.Chown(files[0], 12345, -1))
 				t.Cleanup(func() { _ = os.RemoveAll(st.dir) })
 			}
+			if c.claimed {
+				name += " of another tenant"
+				_, err := shared.exec(t.Context(), "INSERT INTO ctxpage_db (name, id, secret, created) VALUES ($1, $2, 'another', now())", name, st.db.id)
+				require.NoError(t, err)
+				_, err = shared.exec(t.Context(), "INSERT INTO ctxpage_turn SELECT db FROM ctxpage_db WHERE name = $1", name)
+				require.NoError(t, err)
+				t.Cleanup(func() { _ = os.RemoveAll(st.dir) })
+			}
 			next := onHost(t, dsn, name, func(o *Options) { o.CacheDir = t.TempDir() })
 			found, err := next.Audit().ByTrace(t.Context(), "asked")
-			if c.other || c.owner {
+			if c.other || c.owner || c.claimed {
 				require.ErrorIs(t, err, manifest.ErrNoLeaf)
 				require.True(t, hasSpool(st.dir))
 				return
@@ -203,6 +213,30 @@ func TestSpoolTrusted(t *testing.T) {
 			require.Equal(t, "where does the okapi live?", text)
 		})
 	}
+}
+
+// A row of the inbox that is no leaf is removed, and one of a newer release stays there: in the log it would end all hosts for good. The
+// control: the leaf behind them is numbered.
+func TestInboxRowsAreLeaves(t *testing.T) {
+	t.Parallel()
+	ctx, dsn := t.Context(), onServer(t)
+	a, b := quiet(t, dsn, ownName(t), nil), quiet(t, dsn, ownName(t), nil)
+	b.kill()
+	sound, err := archive.Encode(read("sound")[0])
+	require.NoError(t, err)
+	for i, body := range [][]byte{{}, {0}, make([]byte, 100), {1, 2, 200}, []byte("newer"), sound} {
+		_, err := shared.exec(ctx, "INSERT INTO ctxpage_inbox (db, host, ticket, body) VALUES ($1, $2, $3, $4)", a.db.num, b.log.uuid(), i, body)
+		require.NoError(t, err)
+	}
+	mustPut(t, a, "page", "words")
+	second := onHost(t, dsn, ownName(t), nil)
+	mustFind(t, second, "page")
+	found, err := second.Audit().ByTrace(ctx, "sound")
+	require.NoError(t, err)
+	require.Len(t, found, 1)
+	var left []byte
+	require.NoError(t, second.pool.QueryRow(ctx, "SELECT string_agg(body, ',') FROM ctxpage_inbox WHERE db = $1", a.db.num).Scan(&left))
+	require.Equal(t, "newer", string(left))
 }
 
 // The files of a spool have only what the server may not have: they are emptied when a turn has the leaves, and in an erase. Reads wait

@@ -105,7 +105,7 @@ const maxRecord = 64 << 20
 func (l *serverLog) uuid() pgtype.UUID { return pgtype.UUID{Bytes: l.host, Valid: true} }
 
 func newLog(s *Store, pool *pgxpool.Pool, db int, host [16]byte) *serverLog {
-	l := &serverLog{s: s, spool: newSpool(s.dir, s.db.id, host), pool: pool, db: db, host: host, tail: semaphore.NewWeighted(1), kick: make(chan struct{}, 1), writing: make(chan struct{}, 1), told: make(chan struct{}, 1), rows: beginRows, commits: map[uint64]chain{}}
+	l := &serverLog{s: s, spool: newSpool(s.dir, s.db.spool(), host), pool: pool, db: db, host: host, tail: semaphore.NewWeighted(1), kick: make(chan struct{}, 1), writing: make(chan struct{}, 1), told: make(chan struct{}, 1), rows: beginRows, commits: map[uint64]chain{}}
 	l.moved(position{})
 	return l
 }

@@ -1,11 +1,19 @@
 package pgstore
 
 import (
+	"cmp"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -101,4 +109,87 @@ func TestLeavesOverServerCrash(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, found, 1)
 	}
+}
+
+// Damage of the rows in an image or in a kept cache ends no process. An image is refused, or it serves what was written; a cache is fetched
+// anew. The control: what is not damaged opens.
+func TestDamagedRows(t *testing.T) {
+	t.Parallel()
+	ctx, dsn, dir := t.Context(), onServer(t), t.TempDir()
+	o := Options{Name: ownName(t), NoNotify: true, Poll: time.Hour, MaxLag: -1}
+	kept := o
+	kept.CacheDir = dir
+	a, err := Open(ctx, dsn, kept)
+	require.NoError(t, err)
+	const pages = 30
+	for i := range pages {
+		mustPut(t, a, fmt.Sprint("page ", i), strings.Repeat(fmt.Sprint("words of ", i, " "), 40))
+	}
+	_, err = a.WriteImage(ctx, nil)
+	require.NoError(t, err)
+	num := a.db.num
+	require.NoError(t, a.Close())
+	cache, err := os.ReadFile(filepath.Join(dir, rowsFile))
+	require.NoError(t, err)
+	conn, err := pgx.Connect(ctx, dsn)
+	require.NoError(t, err)
+	defer conn.Close(context.Background())
+	var image []byte
+	require.NoError(t, conn.QueryRow(ctx, "SELECT body FROM ctxpage_image_parts WHERE db = $1 AND file = $2 AND part = 0", num, rowsFile).Scan(&image))
+	opens := func(o Options) error {
+		st, err := Open(ctx, dsn, o)
+		if err != nil {
+			return err
+		}
+		for i := range pages {
+			at, err := st.Resolve(ctx, acme, store.Ref{ID: fmt.Sprint("page ", i)})
+			require.NoError(t, err)
+			got, err := st.Load(ctx, acme, at.Pages, store.WantText)
+			if err = cmp.Or(err, got[0].Err); err != nil {
+				require.ErrorIs(t, err, store.ErrCorrupt)
+			} else {
+				require.Equal(t, strings.Repeat(fmt.Sprint("words of ", i, " "), 40), got[0].Text)
+			}
+		}
+		return st.Close()
+	}
+	put := func(b []byte) {
+		_, err := shared.exec(ctx, "UPDATE ctxpage_image_parts SET body = $3 WHERE db = $1 AND file = $2 AND part = 0", num, rowsFile, b)
+		require.NoError(t, err)
+	}
+	require.NoError(t, opens(o))
+	rounds, refused := 30, 0
+	if long {
+		rounds = 2000
+	}
+	for i := range rounds {
+		put(damagedPage(image, i))
+		if err := opens(o); err != nil {
+			require.ErrorIs(t, err, store.ErrCorrupt, i)
+			refused++
+		}
+	}
+	require.NotZero(t, refused)
+	put(image)
+	for i := range rounds / 3 {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, rowsFile), damagedPage(cache, i), 0o600))
+		require.NoError(t, opens(kept), i)
+	}
+}
+
+// damagedPage changes the head of a page of a file of rows, or zeros a page, or leads a branch to another page.
+func damagedPage(rows []byte, seed int) []byte {
+	r, b := rand.New(rand.NewPCG(1, uint64(seed))), slices.Clone(rows)
+	size := os.Getpagesize()
+	used := 2 + r.IntN(int(binary.NativeEndian.Uint64(b[16+40:]))-2) // below the high-water mark of the first meta page
+	page := b[used*size : (used+1)*size]
+	switch seed % 3 {
+	case 0:
+		page[r.IntN(16)] ^= byte(1 + r.IntN(255))
+	case 1:
+		clear(page)
+	case 2:
+		page[16+r.IntN(64)] ^= byte(1 + r.IntN(255))
+	}
+	return b
 }

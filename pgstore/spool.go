@@ -3,6 +3,7 @@ package pgstore
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
@@ -22,7 +23,7 @@ import (
 // Open looks for the spools of processes that were killed, in its cache directory and in temporary ones, and sends their leaves. A
 // leaf keeps the host and the ticket it was left with, so one that the server already has is not added twice.
 //
-//	file    magic, host (16 bytes), LSN of the last erase that the host had followed (8), length of the database's id (1), id; then frames
+//	file    magic, host (16 bytes), LSN of the last erase that the host had followed (8), length of the database's name (1), name; then frames
 //	frame   length of the rest (4), CRC-32C of the rest (4), ticket (8), 1 + length of the question, 0 without one (4), question, body
 //
 // Integers are big-endian. A frame that is incomplete ends the file: it was being written when the machine stopped.
@@ -58,6 +59,13 @@ const (
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// spool names the database in its spools: its id, and a hash of its secret. A tenant can give a database of its own the id of another one; a
+// process that serves both would send it the leaves of the other.
+func (d *database) spool() string {
+	sum := sha256.Sum256(d.secret)
+	return d.id + " " + hex.EncodeToString(sum[:16])
+}
 
 func newSpool(dir, db string, host [16]byte) *spool {
 	return &spool{dir: dir, db: db, id: host, host: hex.EncodeToString(host[:])}
@@ -319,7 +327,7 @@ func (s *Store) adoptIn(ctx context.Context, dir string, newest uint64) error {
 			return fmt.Errorf("pgstore: audit leaves of a process that ended: %w", err)
 		}
 		found, is := readSpool(b)
-		if is && found.db != s.db.id {
+		if is && found.db != s.db.spool() {
 			continue
 		}
 		if found.purged < newest {

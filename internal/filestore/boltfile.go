@@ -317,6 +317,36 @@ func inspectBolt(f io.ReaderAt, size int64) error {
 	return m.freePages(f)
 }
 
+// CheckRows returns an error for a file of rows that bbolt would not survive, before it is opened: what every open of a database reads, or,
+// with whole, each page. bbolt walks a file without a free list in a goroutine of its own, where damage ends the process, so such a file is
+// refused. A file that is missing or empty is sound.
+func CheckRows(path string, whole bool) error {
+	f, err := os.Open(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	fi, err := f.Stat()
+	if err != nil || fi.Size() == 0 {
+		return err
+	}
+	if whole {
+		walkBolt(f, fi.Size(), nil, func(format string, args ...any) { err = cmp.Or(err, fmt.Errorf(format, args...)) })
+		return err
+	}
+	if err := inspectBolt(f, fi.Size()); err != nil {
+		return err
+	}
+	m, err := newestMeta(f, fi.Size())
+	if err == nil && m.freelist == boltNoPage {
+		err = errors.New("the free list is missing")
+	}
+	return err
+}
+
 // newestMeta returns the meta page that bbolt will use: the valid one with the higher transaction.
 func newestMeta(f io.ReaderAt, size int64) (m boltMeta, err error) {
 	a, errA := readMeta(f, 0)
