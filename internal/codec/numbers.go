@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"math"
 	"math/bits"
+	"slices"
 )
 
 // Columns of numbers are packed for a file in the form memory has
@@ -45,46 +46,41 @@ func width(v uint64) int {
 	return 8
 }
 
-// appendBlock appends a block with the numbers of v.
+// appendBlock appends a block with the numbers of v, which it may change.
 func appendBlock(b []byte, v []uint64) []byte {
 	if len(v) == 0 {
 		return b
 	}
 	least, most, differ := v[0], v[0], 1
-	var step [2]int64 // the least and the greatest
-	for i, x := range v {
-		least, most = min(least, x), max(most, x)
-		if i == 0 {
-			continue
-		}
-		s := int64(x - v[i-1])
-		if s != 0 {
+	slow, fast := int64(0), int64(0) // the least and the greatest step
+	if len(v) > 1 {
+		slow = int64(v[1] - v[0])
+		fast = slow
+	}
+	last := v[0]
+	for _, x := range v[1:] {
+		s := int64(x - last)
+		if last = x; s != 0 {
 			differ++
 		}
-		if i == 1 {
-			step = [2]int64{s, s}
-		}
-		step = [2]int64{min(step[0], s), max(step[1], s)}
+		least, most, slow, fast = min(least, x), max(most, x), min(slow, s), max(fast, s)
 	}
-	plain, rising := width(most-least), width(uint64(step[1])-uint64(step[0]))
+	plain, rising := width(most-least), width(uint64(fast)-uint64(slow))
 	if size := min(9+plain*len(v), 17+rising*(len(v)-1)); 1+differ*mostRun < size { // it cannot be larger
 		return appendRuns(b, v)
 	}
 	if rising < plain {
 		b = append(b, byte(rising)|steps)
 		b = binary.LittleEndian.AppendUint64(b, v[0])
-		b = binary.LittleEndian.AppendUint64(b, uint64(step[0]))
-		for i := range v[1:] {
-			b = put(b, v[i+1]-v[i]-uint64(step[0]), rising)
+		b = binary.LittleEndian.AppendUint64(b, uint64(slow))
+		for i := len(v) - 1; i > 0; i-- {
+			v[i] -= v[i-1]
 		}
-		return b
+		return putAll(b, v[1:], uint64(slow), rising)
 	}
 	b = append(b, byte(plain))
 	b = binary.LittleEndian.AppendUint64(b, least)
-	for _, x := range v {
-		b = put(b, x-least, plain)
-	}
-	return b
+	return putAll(b, v, least, plain)
 }
 
 // mostRun is the most bytes of a run.
@@ -124,16 +120,28 @@ func readRuns(b []byte, v []uint64) (rest []byte, ok bool) {
 	return b, true
 }
 
-func put(b []byte, v uint64, width int) []byte {
-	switch width {
+// putAll is the reverse of fill.
+func putAll(b []byte, v []uint64, least uint64, w int) []byte {
+	at := len(b)
+	b = slices.Grow(b, w*len(v))[:at+w*len(v)]
+	to := b[at:]
+	switch w {
 	case 1:
-		return append(b, byte(v))
+		for i, x := range v {
+			to[i] = byte(x - least)
+		}
 	case 2:
-		return binary.LittleEndian.AppendUint16(b, uint16(v))
+		for i, x := range v {
+			binary.LittleEndian.PutUint16(to[2*i:], uint16(x-least))
+		}
 	case 4:
-		return binary.LittleEndian.AppendUint32(b, uint32(v))
+		for i, x := range v {
+			binary.LittleEndian.PutUint32(to[4*i:], uint32(x-least))
+		}
 	case 8:
-		return binary.LittleEndian.AppendUint64(b, v)
+		for i, x := range v {
+			binary.LittleEndian.PutUint64(to[8*i:], x-least)
+		}
 	}
 	return b
 }
@@ -201,20 +209,26 @@ func fill(v []uint64, b []byte, w int, least uint64) {
 	}
 }
 
-// AppendColumn appends n numbers as blocks of up to ColumnRows.
-func AppendColumn(b []byte, n int, at func(i int) uint64) []byte {
-	var v [ColumnRows]uint64
+// AppendColumn appends n numbers as blocks of up to ColumnRows. get fills all of v with those from a place on; it keeps nothing of v.
+func (v *ColumnBuffer) AppendColumn(b []byte, n int, get func(from int, v []uint64)) []byte {
 	for from := 0; from < n; from += ColumnRows {
 		some := v[:min(ColumnRows, n-from)]
-		for i := range some {
-			some[i] = at(from + i)
-		}
+		get(from, some)
 		b = appendBlock(b, some)
 	}
 	return b
 }
 
-// ColumnBuffer is memory for ReadColumn.
+// AppendColumn appends n numbers as blocks of up to ColumnRows.
+func AppendColumn(b []byte, n int, at func(i int) uint64) []byte {
+	return new(ColumnBuffer).AppendColumn(b, n, func(from int, v []uint64) {
+		for i := range v {
+			v[i] = at(from + i)
+		}
+	})
+}
+
+// ColumnBuffer is memory for a block.
 type ColumnBuffer [ColumnRows]uint64
 
 // ReadColumn reads n numbers that AppendColumn appended, and passes them to set, a block at a time. It leaves out blocks of

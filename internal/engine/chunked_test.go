@@ -1,11 +1,13 @@
 package engine
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"math"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 	"unsafe"
@@ -215,13 +217,13 @@ func manyKinds() *catalogue {
 }
 
 // unchanged is for images that nobody disturbs.
-func unchanged() bool { return true }
+func unchanged(do func()) bool { do(); return true }
 
 // TestLayoutOfColumns: a snapshot has the layout of version 1, whatever the rows in memory look like. If it is to change, a
 // file of another layout must not be read as this one: raise columnsVersion of filestore, or give the part a new kind, then take the new digest.
 func TestLayoutOfColumns(t *testing.T) {
 	c, out := manyKinds(), &Columns{}
-	require.True(t, c.image(out, unchanged))
+	require.True(t, c.image(out, 1, unchanged, func() {}))
 	sum := sha256.New()
 	for _, p := range out.Parts {
 		fmt.Fprintf(sum, "%d %d ", p.Kind, len(p.Body))
@@ -239,7 +241,7 @@ func TestImageOfColumns(t *testing.T) {
 	require.NotEmpty(t, c.many)
 
 	out := &Columns{}
-	require.True(t, c.image(out, unchanged))
+	require.True(t, c.image(out, 1, unchanged, func() {}))
 	have, ok := readColumns(out)
 	require.True(t, ok)
 	require.Equal(t, c.arts.len(), have.arts.len())
@@ -269,8 +271,33 @@ func TestImageOfColumns(t *testing.T) {
 		require.Equal(t, entriesOf(&x.expiry), entriesOf(&y.expiry))
 	}
 	again := &Columns{}
-	require.True(t, have.image(again, unchanged))
+	require.True(t, have.image(again, 1, unchanged, func() {}))
 	require.Equal(t, out, again, "a snapshot of it is the same to the byte")
+}
+
+// TestImageOfAChange: a catalogue that changes between two parts of its snapshot has none, whichever part it is.
+func TestImageOfAChange(t *testing.T) {
+	c := manyKinds()
+	for _, workers := range []int{1, 4} {
+		var held, through atomic.Int64
+		count := func(do func()) bool { held.Add(1); do(); return true }
+		require.True(t, c.image(&Columns{}, workers, count, func() { through.Add(1) }))
+		require.Greater(t, held.Load(), int64(4))
+		require.EqualValues(t, 1, through.Load())
+		for last := range held.Load() {
+			var n atomic.Int64
+			out := &Columns{}
+			require.False(t, c.image(out, workers, func(do func()) bool {
+				if n.Add(1) > last {
+					return false
+				}
+				do()
+				return true
+			}, func() { through.Add(1) }))
+			require.Empty(t, out.Parts)
+		}
+		require.EqualValues(t, 1, through.Load())
+	}
 }
 
 // TestImageOfParts: parts of a snapshot are read at the same time, and each has ends and successions of its own.
@@ -289,8 +316,16 @@ func TestImageOfParts(t *testing.T) {
 		}
 	}
 	out := &Columns{}
-	require.True(t, c.image(out, unchanged))
+	require.True(t, c.image(out, 1, unchanged, func() {}))
 	require.Len(t, out.of(partPages), 3)
+	for _, workers := range []int{2, 3, 16} {
+		again := &Columns{}
+		require.True(t, c.image(again, workers, unchanged, func() {}))
+		require.Equal(t, len(out.Parts), len(again.Parts))
+		for i := range out.Parts {
+			require.True(t, out.Parts[i].Kind == again.Parts[i].Kind && bytes.Equal(out.Parts[i].Body, again.Parts[i].Body), "%d workers, part %d", workers, i)
+		}
+	}
 	have, ok := readColumns(out)
 	require.True(t, ok)
 	for n := range c.pages.all() {

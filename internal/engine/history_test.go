@@ -122,7 +122,7 @@ func TestColumnsOfAnotherMoment(t *testing.T) {
 	t.Parallel()
 	m := everFilled(t)
 	require.NoError(t, m.checkpoint())
-	kept := must(m.Columns(m.base.Applied))(t)
+	kept := must(m.Columns(m.base.Applied, 1))(t)
 	for moved, want := range map[uint64]bool{0: true, 1: false, ^uint64(0): false} {
 		e := New(m.opts)
 		e.Attach(m.host)

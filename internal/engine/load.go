@@ -401,13 +401,13 @@ func (s *Engine) doc(num uint64, scope uint32, h *store.Head, text string, a *le
 // maxReaders is the most goroutines that read at an open: the host has work of its own.
 const maxReaders = 4
 
-// runParallel runs functions on several processors until one returns false. It reports whether all
+// runParallel runs functions on up to so many processors until one returns false. It reports whether all
 // returned true.
-func runParallel(all ...func() bool) bool {
+func runParallel(workers int, all ...func() bool) bool {
 	var wait sync.WaitGroup
 	var next atomic.Int64
 	var bad atomic.Bool
-	for range min(runtime.GOMAXPROCS(0), maxReaders, len(all)) {
+	for range min(runtime.GOMAXPROCS(0), workers, len(all)) {
 		wait.Go(func() {
 			for i := int(next.Add(1)) - 1; i < len(all) && !bad.Load(); i = int(next.Add(1)) - 1 {
 				if !all[i]() {
@@ -456,7 +456,7 @@ func readColumns(of *Columns) (c *catalogue, ok bool) {
 		read = append(read, func() bool { return codec.ReadSparse(b, c.table[i*partRows:min((i+1)*partRows, n[3])]) })
 	}
 	read = append(read, func() bool { return c.readScopes(of.one(partScopes)) })
-	if !runParallel(read...) {
+	if !runParallel(maxReaders, read...) {
 		return nil, false
 	}
 	return c, c.readLists(of.one(partLists))

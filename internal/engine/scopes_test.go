@@ -38,7 +38,7 @@ func scopesOfFour(scopes uint32) *catalogue {
 // imageOf is the snapshot of a catalogue.
 func imageOf(t *testing.T, c *catalogue) *Columns {
 	out := &Columns{}
-	require.True(t, c.image(out, unchanged))
+	require.True(t, c.image(out, 1, unchanged, func() {}))
 	return out
 }
 
@@ -131,7 +131,7 @@ func TestBadPackedScope(t *testing.T) {
 	t.Parallel()
 	m := everFilled(t)
 	require.NoError(t, m.checkpoint())
-	cols := must(m.Columns(m.base.Applied))(t)
+	cols := must(m.Columns(m.base.Applied, 1))(t)
 	for i := range cols.Parts {
 		if p := &cols.Parts[i]; p.Kind == partScopes {
 			p.Body = append([]byte(nil), p.Body...)

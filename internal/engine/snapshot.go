@@ -61,30 +61,33 @@ const partRows = 64 * codec.ColumnRows
 
 // Columns returns a snapshot of the columns. It returns nil, and the store must keep no snapshot,
 // unless memory is at the LSN of the rows and stays there. Commits and reads go on: an install waits
-// for one part at most, and then the snapshot is given up. No checkpoint may run meanwhile.
-func (s *Engine) Columns(applied uint64) (*Columns, error) {
-	s.cat.mu.RLock()
-	defer s.cat.mu.RUnlock()
-	if s.cat.lsn != applied || len(s.unread) > 0 || s.IndexDamaged() || s.Failure() != nil {
-		return nil, nil
-	}
-	out := &Columns{LSN: applied}
-	same := func() bool { // lets a waiting install go first
-		s.cat.mu.RUnlock()
+// for one part at most, and then the snapshot is given up. No checkpoint may run meanwhile. The snapshot is made by as many
+// goroutines as workers says, or fewer; its bytes do not depend on that.
+func (s *Engine) Columns(applied uint64, workers int) (*Columns, error) {
+	held := func(do func()) bool { // between two parts a waiting install goes first
 		s.cat.mu.RLock()
-		return s.cat.lsn == applied
+		defer s.cat.mu.RUnlock()
+		if s.cat.lsn != applied || len(s.unread) > 0 || s.IndexDamaged() || s.Failure() != nil {
+			return false
+		}
+		do()
+		return true
 	}
-	if !s.cat.image(out, same) {
+	var im lexical.Image
+	var err error
+	out := &Columns{LSN: applied}
+	if !s.cat.image(out, workers, held, func() {
+		err = s.rows.View(func(tx Reader) error {
+			im = s.index.Image(SegRows{tx})
+			return nil
+		})
+	}) {
 		return nil, nil
 	}
-	err := s.rows.View(func(tx Reader) error {
-		im := s.index.Image(SegRows{tx})
-		out.add(partWords, im.Sums)
-		for _, p := range im.Parts {
-			out.add(partWordRows, p)
-		}
-		return nil
-	})
+	out.add(partWords, im.Sums)
+	for _, p := range im.Parts {
+		out.add(partWordRows, p)
+	}
 	return out, err
 }
 
@@ -136,7 +139,7 @@ func (s *Engine) LoadColumns(tx Reader, b Base, of *Columns) (used, whole bool, 
 	s.applied, c.lsn = b.Applied, b.Applied
 	c.scopes.bad = s.badScope
 	im := lexical.Image{Sums: of.one(partWords), Parts: of.of(partWordRows)}
-	if s.index, whole, err = lexical.OpenImage(SegRows{tx}, im, runParallel); err == nil && !whole {
+	if s.index, whole, err = lexical.OpenImage(SegRows{tx}, im, func(all ...func() bool) bool { return runParallel(maxReaders, all...) }); err == nil && !whole {
 		s.index, err = lexical.Open(SegRows{tx})
 	}
 	if err != nil {
@@ -154,50 +157,106 @@ func (s *Engine) badScope() {
 
 // image appends the parts of the catalogue: sizes, artefacts with their ids, pages, the table of
 // ids, and the lists. Facts are renumbered on the way (used), and ids are written one after the
-// other, so the arena of the reader has no gap where gc forgot one. The caller holds mu, which same
-// releases for a moment between two parts; if it returns false, the catalogue has changed. Only
-// commits change columns. The lists also change when one is swept, so they are one part.
-func (c *catalogue) image(out *Columns, same func() bool) bool {
+// other, so the arena of the reader has no gap where gc forgot one. held calls do with mu held for reading;
+// it returns false if the catalogue has changed, and then image does. Only commits change columns. The lists also change
+// when one is swept, so mu is held once for all of them; then is called meanwhile.
+func (c *catalogue) image(out *Columns, workers int, held func(do func()) bool, then func()) bool {
+	var n [3]int
+	if !held(func() { n = [3]int{c.arts.len(), c.pages.len(), len(c.table)} }) {
+		return false
+	}
+	w := &imageWork{held: held, workers: workers}
+	var kept *facts
+	var cols []column[pageCol]
+	w.add(func() { kept, cols = c.renumbered() })
+	lengths := make([]int, n[0]/partRows+1)
+	arts := w.parts(n[0], func(i, from, to int) (b []byte) {
+		b, lengths[i] = c.appendArts(from, to)
+		return b
+	})
+	if !w.run() {
+		return false
+	}
+	pages := w.parts(n[1], func(_, from, to int) []byte { return appendRows(nil, c, &c.pages, from, to, cols) })
+	if !w.run() {
+		return false
+	}
 	ids := 0
-	for _, a := range c.arts.all() {
-		ids += a.idLen()
+	for i := range arts {
+		arts[i] = beginArts(arts[i], ids)
+		ids += lengths[i]
 	}
-	facts, as := c.facts.used(&c.pages)
-	e := &codec.Encoder{}
-	for _, n := range []int{c.arts.len(), c.pages.len(), ids, len(c.table), c.used, c.live, c.livePages, c.versions, c.dropped} {
-		e.Uvarint(uint64(n))
-	}
-	out.add(partSizes, e.B)
-	at := 0
-	for from := 0; from < c.arts.len(); from += partRows {
-		to := min(from+partRows, c.arts.len())
-		b := binary.AppendUvarint(nil, uint64(at))
-		b = appendRows(b, c, &c.arts, from, to, artColumns)
-		b, n := c.appendIDs(b, from, to)
-		out.add(partArts, b)
-		at += n
-		if !same() {
-			return false
+	return held(func() {
+		w.held = func(do func()) bool { do(); return true } // it is
+		lists := [2][]byte{}
+		w.add(func() { lists[0] = c.lists(kept) })
+		w.add(func() { lists[1] = c.appendScopes() })
+		w.add(then)
+		table := w.parts(n[2], func(_, from, to int) []byte { return codec.AppendSparse(nil, c.table[from:to]) })
+		w.run()
+		e := &codec.Encoder{}
+		for _, n := range []int{n[0], n[1], ids, n[2], c.used, c.live, c.livePages, c.versions, c.dropped} {
+			e.Uvarint(uint64(n))
 		}
-	}
-	cols := slices.Clone(pageColumns)
-	for i := range cols {
-		if get := cols[i].get; i == len(cols)-2 { // facts
-			cols[i].get = func(c *catalogue, num uint64, p *pageCol) uint64 { return uint64(as[get(c, num, p)]) }
+		out.add(partSizes, e.B)
+		for i, bodies := range [][][]byte{arts, pages, table} {
+			for _, b := range bodies {
+				out.add([]uint8{partArts, partPages, partTable}[i], b)
+			}
 		}
+		out.add(partLists, lists[0])
+		out.add(partScopes, lists[1])
+	})
+}
+
+// imageWork has the parts of a snapshot that several goroutines make.
+type imageWork struct {
+	held    func(do func()) bool
+	workers int
+	jobs    []func() bool
+}
+
+func (w *imageWork) add(do func()) { w.jobs = append(w.jobs, func() bool { return w.held(do) }) }
+
+// parts adds the making of the parts of some rows. They are there after run.
+func (w *imageWork) parts(rows int, do func(i, from, to int) []byte) [][]byte {
+	out := make([][]byte, (rows+partRows-1)/partRows)
+	for i := range out {
+		w.add(func() { out[i] = do(i, i*partRows, min((i+1)*partRows, rows)) })
 	}
-	for from := 0; from < c.pages.len(); from += partRows {
-		out.add(partPages, appendRows(nil, c, &c.pages, from, min(from+partRows, c.pages.len()), cols))
-		if !same() {
-			return false
-		}
-	}
-	for from := 0; from < len(c.table); from += partRows {
-		out.add(partTable, codec.AppendSparse(nil, c.table[from:min(from+partRows, len(c.table))]))
-	}
-	out.add(partLists, c.lists(facts))
-	out.add(partScopes, c.appendScopes())
-	return same()
+	return out
+}
+
+// run does what was added; false: the catalogue has changed.
+func (w *imageWork) run() bool {
+	jobs := w.jobs
+	w.jobs = nil
+	return runParallel(w.workers, jobs...)
+}
+
+// renumbered returns the facts that pages have, and the columns of pages with their new numbers.
+func (c *catalogue) renumbered() (kept *facts, cols []column[pageCol]) {
+	kept, as := c.facts.used(&c.pages)
+	cols = slices.Clone(pageColumns)
+	of := &cols[len(cols)-2]
+	get := of.get
+	of.get = func(c *catalogue, num uint64, p *pageCol) uint64 { return uint64(as[get(c, num, p)]) }
+	return kept, cols
+}
+
+// appendArts makes a part of the artefacts, and returns the length of their ids. Where the first id lies is not known yet: see beginArts.
+func (c *catalogue) appendArts(from, to int) (b []byte, n int) {
+	b = make([]byte, binary.MaxVarintLen64, binary.MaxVarintLen64+30*(to-from))
+	return c.appendIDs(appendRows(b, c, &c.arts, from, to, artColumns), from, to)
+}
+
+// beginArts writes at the beginning of a part of the artefacts where its first id lies.
+func beginArts(b []byte, at int) []byte {
+	var place [binary.MaxVarintLen64]byte
+	n := binary.PutUvarint(place[:], uint64(at))
+	b = b[len(place)-n:]
+	copy(b, place[:n])
+	return b
 }
 
 // used returns the combinations that pages have, and their numbers by those in f.
@@ -363,9 +422,17 @@ func setPageTraits(_ *rowReader, _ uint64, p *pageCol, v uint64) {
 // appendRows appends the columns of the rows from..to, block by block, so that the rows of a block
 // stay in the cache. from is the first row of a block.
 func appendRows[T any](b []byte, c *catalogue, rows *chunked[T], from, to int, cols []column[T]) []byte {
+	var buf codec.ColumnBuffer
 	for ; from < to; from += codec.ColumnRows {
 		for _, col := range cols {
-			b = codec.AppendColumn(b, min(codec.ColumnRows, to-from), func(i int) uint64 { return col.get(c, uint64(from+i)+1, rows.at(uint64(from+i))) })
+			b = buf.AppendColumn(b, min(codec.ColumnRows, to-from), func(_ int, v []uint64) {
+				for at := 0; at < len(v); at += chunkRows {
+					some := rows.block(from+at, from+min(at+chunkRows, len(v)))
+					for i := range some {
+						v[at+i] = col.get(c, uint64(from+at+i)+1, &some[i])
+					}
+				}
+			})
 		}
 	}
 	return b

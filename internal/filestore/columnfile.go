@@ -259,6 +259,9 @@ func removeIfThere(fsys interface {
 	return nil
 }
 
+// closingWorkers make the snapshot at the end of the store, when nobody commits; beside commits one does.
+const closingWorkers = 4
+
 // keepColumns writes the snapshot at the end of the store, before the log is closed, because its leaf
 // is a leaf like others.
 func (s *Store) keepColumns(ctx context.Context) {
@@ -267,7 +270,7 @@ func (s *Store) keepColumns(ctx context.Context) {
 	}
 	defer s.ckptMu.Unlock()
 	if !s.leavesToNext() && s.columnsDue() {
-		s.snapColumns(inJob(ctx))
+		s.snapColumns(inJob(ctx), closingWorkers)
 	}
 }
 
@@ -285,7 +288,7 @@ func (s *Store) refreshColumns() time.Duration {
 	}
 	defer s.ckptMu.Unlock()
 	s.columns.next = time.Now().Add(columnsEvery)
-	if s.snapColumns(inJob(context.Background())); !s.columnsOld() {
+	if s.snapColumns(inJob(context.Background()), 1); !s.columnsOld() {
 		return 0
 	}
 	s.columns.next = time.Now().Add(columnsRetry)
@@ -316,7 +319,7 @@ func (s *Store) keepsColumns() bool {
 // The order: a checkpoint, so that the rows have everything; the rest of the index; the columns in
 // memory; the leaf with their digest, synced and archived; the file. A crash before the rename
 // leaves a leaf that names a file nobody has, which is harmless.
-func (s *Store) snapColumns(ctx context.Context) {
+func (s *Store) snapColumns(ctx context.Context, workers int) {
 	if _, err := s.checkpointLocked(ctx); err != nil {
 		return // closing, or the next checkpoint, reports it
 	}
@@ -328,7 +331,7 @@ func (s *Store) snapColumns(ctx context.Context) {
 		_ = s.unsure(err)
 		return
 	}
-	cols, err := s.eng.Columns(s.sys.Applied)
+	cols, err := s.eng.Columns(s.sys.Applied, workers)
 	if err == nil && cols != nil {
 		err = s.writeColumns(ctx, cols)
 	}
