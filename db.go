@@ -84,7 +84,7 @@ type DB struct {
 	path    string
 	opts    Options
 	store   store.Store
-	start   func() time.Time // see stopwatch
+	watch   *stopwatch // nil: without an observer
 	table   *pageTable
 	checker *freshness.Checker // the dirty check of sources and lineage
 
@@ -142,7 +142,8 @@ func (db *DB) append(ctx context.Context, leaves []*manifest.Record) error {
 // began is the context of a read, a pass or a hand-over, when it began, and when its leaf was made: reading the clock takes longer than telling.
 type began struct {
 	context.Context
-	at, leaf time.Time
+	at   moment
+	leaf time.Time
 }
 
 type beganKey struct{}

@@ -2,6 +2,7 @@ package ctxpage
 
 import (
 	"context"
+	"math"
 	"sync"
 	"time"
 
@@ -13,53 +14,60 @@ import (
 )
 
 // observed tells Options.Observer what goes through a store. A database without an observer has the store itself, so nothing is paid. Events
-// wait in a list for the goroutine of the observer: who commits may hold locks, and an observer may be slow. That goroutine is woken for many
-// events at once, and does what need not be done in the call: waking it for each, and naming scopes, took a fifth of a hot get.
+// wait in a list for the goroutine of the observer: who commits may hold locks, and an observer may be slow. That goroutine takes many events
+// at once, and does what need not be done in the call: waking it for each, and naming scopes, took a fifth of a hot get.
 type observed struct {
 	store.Store
-	clock func() time.Time
-	start func() time.Time // see stopwatch
-	name  func(scope string) string
-	some  chan struct{} // events wait
-	stop  chan struct{}
-	done  sync.WaitGroup
-	once  sync.Once
-
-	mu      sync.Mutex // after every other lock; guards the following
-	events  []told     // at most keptEvents
-	dropped int        // since the newest event
+	clock  func() time.Time
+	watch  *stopwatch
+	name   func(scope string) string
+	some   chan struct{} // events wait
+	stop   chan struct{}
+	done   sync.WaitGroup
+	once   sync.Once
+	mu     sync.Mutex // after every other lock; guards the following
+	events waiting
+	idle   bool // nobody looks for events until it is woken
 }
 
 const (
-	keptEvents = 2048
-	tellEvery  = 2 * time.Millisecond // events wait so long for others, if they are few
+	keptEvents = 4096
+	manyEvents = 2048                  // wake the goroutine at once
+	manyWhole  = 64                    // more of them are not kept for the next ones
+	tellEvery  = 10 * time.Millisecond // events wait so long for others, if they are few
 )
 
-// told is an event on its way to the observer. Most are hot reads, for which the memory of a whole event would cost as much as all the rest:
-// it goes from one processor to another.
+// waiting are events on their way to the observer, in order.
+type waiting struct {
+	told    []told  // at most keptEvents
+	whole   []whole // those that are more than a plain read
+	dropped int     // after these
+}
+
+// told is an event on its way to the observer. Most are hot reads. The price of one is its memory, which goes from one processor to another,
+// so it has the size of a cache line.
 type told struct {
 	ctx    context.Context
-	whole  *whole // nil: what follows is all
 	scope  string
-	at     time.Time
+	at     int64 // ns since 1970
 	took   time.Duration
 	lsn    uint64
-	drops  int // since the event before
-	pages  int32
 	tokens int32
-	kind   manifest.Type
+	pages  uint16
+	kind   manifest.Type // 0: the next one of waiting.whole
 }
 
 // whole is an event that is more than a plain read.
 type whole struct {
 	ops.Event
+	ctx context.Context
 	err error
 }
 
 // newObserved makes an observer that has no store yet: the files tell of checkpoints as soon as they are open. name returns what stands for a
 // scope in events.
-func newObserved(opts *Options, start func() time.Time, name func(scope string) string) *observed {
-	o := &observed{clock: opts.Clock, start: start, name: name, some: make(chan struct{}, 1), stop: make(chan struct{})}
+func newObserved(opts *Options, watch *stopwatch, name func(scope string) string) *observed {
+	o := &observed{clock: opts.Clock, watch: watch, name: name, some: make(chan struct{}, 1), stop: make(chan struct{}), idle: true}
 	if opts.ObserveScopes {
 		o.name = func(scope string) string { return scope }
 	}
@@ -70,8 +78,8 @@ func newObserved(opts *Options, start func() time.Time, name func(scope string) 
 func (o *observed) before(st store.Store, to ops.Observer) *observed {
 	o.Store = st
 	o.done.Go(func() {
-		var told []told
-		var scope, name string // of the event before: most are of the same scope
+		t := teller{to: to, name: o.name}
+		var now waiting
 		for ended := false; !ended; {
 			select {
 			case <-o.some:
@@ -79,25 +87,26 @@ func (o *observed) before(st store.Store, to ops.Observer) *observed {
 			case <-o.stop:
 				ended = true
 			}
-			o.mu.Lock()
-			told, o.events = o.events, told[:0]
-			o.mu.Unlock()
-			for i := range told {
-				e := told[i].event()
-				if e.Scope != scope {
-					scope, name = e.Scope, o.name(e.Scope)
-				}
-				e.Scope = name
-				ctx := told[i].ctx
-				told[i].ctx, told[i].whole = nil, nil // they can go
-				if ctx.Done() != nil {
-					ctx = context.WithoutCancel(ctx)
-				}
-				to.Observe(ctx, e)
+			for more := true; more; {
+				more = o.take(&now, ended) && !ended // Close waits for no event that it makes itself
+				t.tell(&now)
+				ended = ended || more && o.gather()
 			}
 		}
 	})
 	return o
+}
+
+// take exchanges the events that wait for a list that was told. If there are none, the next one wakes the goroutine, unless that ends.
+func (o *observed) take(told *waiting, ends bool) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if cap(told.whole) > manyWhole {
+		told.whole = nil
+	}
+	*told, o.events = o.events, waiting{told: told.told[:0], whole: told.whole[:0]}
+	o.idle = len(told.told) == 0 && !ends
+	return len(told.told) > 0
 }
 
 // gather waits for further events, and reports whether the observer ends.
@@ -106,22 +115,55 @@ func (o *observed) gather() (ended bool) {
 	defer wait.Stop()
 	select {
 	case <-wait.C:
-	case <-o.some: // the list is half full
+	case <-o.some: // there are many
 	case <-o.stop:
 		return true
 	}
 	return false
 }
 
-// event returns what the observer is told.
-func (t *told) event() (e ops.Event) {
-	if t.whole == nil {
-		e = ops.Event{Kind: t.kind.String(), Scope: t.scope, At: t.at, Took: t.took, Pages: int(t.pages), Tokens: int(t.tokens), LSN: t.lsn}
-	} else if e = t.whole.Event; t.whole.err != nil {
-		e.Error = remote.ErrorKind(t.whole.err)
+// teller tells the observer. It belongs to one goroutine.
+type teller struct {
+	to           ops.Observer
+	name         func(scope string) string
+	scope, named string // of the event before: most are of the same scope
+	dropped      int    // since the event before
+}
+
+// tell tells events, and lets them go.
+func (t *teller) tell(all *waiting) {
+	var plain ops.Event
+	next := 0
+	for i := range all.told {
+		of := &all.told[i]
+		if of.kind == 0 {
+			w := &all.whole[next]
+			next++
+			if w.err != nil {
+				w.Error = remote.ErrorKind(w.err)
+			}
+			t.one(w.ctx, &w.Event)
+			continue
+		}
+		plain.Kind, plain.Scope, plain.At, plain.Took = of.kind.String(), of.scope, time.Unix(0, of.at), of.took
+		plain.Pages, plain.Tokens, plain.LSN = int(of.pages), int(of.tokens), of.lsn
+		t.one(of.ctx, &plain)
 	}
-	e.Traceparent, e.Dropped = loop.Traceparent(t.ctx), t.drops
-	return e
+	clear(all.told)
+	clear(all.whole)
+	t.dropped += all.dropped
+}
+
+func (t *teller) one(ctx context.Context, e *ops.Event) {
+	if e.Scope != t.scope {
+		t.scope, t.named = e.Scope, t.name(e.Scope)
+	}
+	e.Scope, e.Traceparent, e.Dropped = t.named, loop.Traceparent(ctx), t.dropped
+	t.dropped = 0
+	if ctx.Done() != nil {
+		ctx = context.WithoutCancel(ctx)
+	}
+	t.to.Observe(ctx, *e)
 }
 
 // unobserved is the store that an observer stands before.
@@ -144,18 +186,35 @@ func (o *observed) Close() error {
 	return o.Store.Close()
 }
 
-// stopwatch returns the clock with which durations begin; nil: without an observer. It is Options.Clock, or that of the system, read for Sub
-// alone: its time of day would take as long again.
-func stopwatch(opts *Options) func() time.Time {
+// stopwatch measures how long calls take.
+type stopwatch struct {
+	from  time.Time
+	clock func() time.Time // nil: that of the system, of which only the monotonic part is read: the time of day would take as long again
+}
+
+// moment is a reading of the stopwatch in nanoseconds; 0: there is none.
+type moment int64
+
+// newStopwatch returns a stopwatch by Options.Clock; nil: without an observer.
+func newStopwatch(opts *Options) *stopwatch {
 	switch {
 	case opts.Observer == nil:
 		return nil
 	case opts.Clock != nil:
-		return opts.Clock
+		return &stopwatch{from: time.Unix(0, 0), clock: opts.Clock}
 	}
-	opened := time.Now()
-	return func() time.Time { return opened.Add(time.Since(opened)) }
+	return &stopwatch{from: time.Now().Add(-1)}
 }
+
+func (w *stopwatch) now() moment {
+	if w.clock != nil {
+		return w.at(w.clock())
+	}
+	return moment(time.Since(w.from))
+}
+
+// at is the moment of a time.
+func (w *stopwatch) at(t time.Time) moment { return moment(t.Sub(w.from)) }
 
 // beganIn returns the note of when the call of a context began; nil: there is none.
 func beganIn(ctx context.Context) *began {
@@ -166,10 +225,10 @@ func beganIn(ctx context.Context) *began {
 	return b
 }
 
-// began returns when a call begins, if somebody wants to know; else zero.
-func (db *DB) began() (at time.Time) {
-	if db.start != nil {
-		at = db.start()
+// began returns when a call begins, if somebody wants to know; else 0.
+func (db *DB) began() (at moment) {
+	if db.watch != nil {
+		at = db.watch.now()
 	}
 	return at
 }
@@ -180,37 +239,41 @@ func (db *DB) timed(ctx context.Context) context.Context {
 }
 
 // since notes in the context when a call began, if somebody wants to know.
-func (db *DB) since(ctx context.Context, at time.Time) context.Context {
-	if db.start == nil {
+func (db *DB) since(ctx context.Context, at moment) context.Context {
+	if db.watch == nil {
 		return ctx
 	}
 	return &began{Context: ctx, at: at}
 }
 
-// tell hands an event over. It ended at e.At, or ends now; it began at began; zero: nobody noted it.
-func (o *observed) tell(ctx context.Context, began time.Time, e *ops.Event, err error) {
+// tell hands an event over. It ended at e.At, or ends now; it began at began; 0: nobody noted it.
+func (o *observed) tell(ctx context.Context, began moment, e *ops.Event, err error) {
 	if e.At.IsZero() {
 		e.At = o.clock()
 	}
-	if !began.IsZero() {
-		e.Took = e.At.Sub(began)
+	if began != 0 {
+		e.Took = time.Duration(o.watch.at(e.At) - began)
 	}
-	o.add(&told{ctx: ctx, whole: &whole{*e, err}})
+	o.add(&told{}, &whole{*e, ctx, err})
 }
 
 // add hands an event to the goroutine of the observer.
-func (o *observed) add(t *told) {
+func (o *observed) add(t *told, w *whole) {
 	o.mu.Lock()
-	if len(o.events) == keptEvents {
-		o.dropped++
+	list := &o.events
+	if len(list.told) == keptEvents {
+		list.dropped++
 		o.mu.Unlock()
 		return
 	}
-	t.drops, o.dropped = o.dropped, 0
-	o.events = append(o.events, *t)
-	n := len(o.events)
+	list.told = append(list.told, *t)
+	if w != nil {
+		list.whole = append(list.whole, *w)
+	}
+	wake := o.idle || len(list.told) == manyEvents
+	o.idle = false
 	o.mu.Unlock()
-	if n == 1 || n == keptEvents/2 {
+	if wake {
 		select {
 		case o.some <- struct{}{}:
 		default:
@@ -220,7 +283,7 @@ func (o *observed) add(t *told) {
 
 // Commit implements store.Store.
 func (o *observed) Commit(ctx context.Context, b store.Batch) (store.Outcome, error) {
-	began := o.start()
+	began := o.watch.now()
 	out, err := o.Store.Commit(ctx, b)
 	e := ops.Event{Kind: b.Leaf.Type.String(), Scope: b.Scope, LSN: out.LSN}
 	if call := beganIn(ctx); call != nil && (b.Leaf.Type == manifest.TypePass || b.Leaf.Type == manifest.TypeRefetch) {
@@ -244,7 +307,8 @@ func (o *observed) Commit(ctx context.Context, b store.Batch) (store.Outcome, er
 
 // Append implements store.Store.
 func (o *observed) Append(ctx context.Context, leaves []*manifest.Record, d store.Durability) error {
-	var at, ended time.Time
+	var at moment
+	var ended time.Time
 	call := beganIn(ctx)
 	if call != nil {
 		at = call.at
@@ -263,7 +327,7 @@ func (o *observed) Append(ctx context.Context, leaves []*manifest.Record, d stor
 	}
 	for _, l := range leaves {
 		if !ended.IsZero() && plain(l) && err == nil {
-			o.add(&told{ctx: ctx, scope: l.Scope, at: ended, took: ended.Sub(at), lsn: l.LSN, pages: int32(len(l.Pages)), tokens: int32(l.Tokens), kind: l.Type})
+			o.add(&told{ctx: ctx, scope: l.Scope, at: ended.UnixNano(), took: time.Duration(o.watch.at(ended) - at), lsn: l.LSN, tokens: int32(l.Tokens), pages: uint16(len(l.Pages)), kind: l.Type}, nil)
 			continue
 		}
 		e := ops.Event{Kind: l.Type.String(), Scope: l.Scope, At: ended, Pages: len(l.Pages), Tokens: l.Tokens, Budget: l.Budget, Tier: l.Tier, Match: string(l.Match), LSN: l.LSN}
@@ -283,7 +347,7 @@ func (o *observed) Load(ctx context.Context, scopes store.Scopes, pages []store.
 	if want != store.WantText {
 		return o.Store.Load(ctx, scopes, pages, want)
 	}
-	began := o.start()
+	began := o.watch.now()
 	out, err := o.Store.Load(ctx, scopes, pages, want)
 	e := ops.Event{Kind: "fault", Pages: len(pages)}
 	for i := range out {
@@ -295,7 +359,7 @@ func (o *observed) Load(ctx context.Context, scopes store.Scopes, pages []store.
 
 // plain reports whether a leaf has no more than told has place for.
 func plain(l *manifest.Record) bool {
-	return len(l.Excluded) == 0 && l.Budget == 0 && l.Tier == 0 && l.Match == ""
+	return len(l.Excluded) == 0 && len(l.Pages) <= math.MaxUint16 && l.Tokens <= math.MaxInt32 && l.Budget == 0 && l.Tier == 0 && l.Match == ""
 }
 
 // jobNames are the kinds of events of jobs. The files themselves tell of checkpoints, most of which nobody asks for.
@@ -305,7 +369,7 @@ var jobNames = map[store.JobKind]string{
 
 // Maintain implements store.Store.
 func (o *observed) Maintain(ctx context.Context, job store.Job, progress store.Progress) (store.JobReport, error) {
-	began := o.start()
+	began := o.watch.now()
 	rep, err := o.Store.Maintain(ctx, job, progress)
 	if kind := jobNames[job.Kind]; kind != "" {
 		o.tell(ctx, began, &ops.Event{Kind: kind, Bytes: int(rep.Bytes)}, err)
@@ -315,10 +379,10 @@ func (o *observed) Maintain(ctx context.Context, job store.Job, progress store.P
 
 // checkpointed tells of a checkpoint of the files, which is made in the background or before another job.
 func (o *observed) checkpointed(began time.Time, rep store.JobReport, err error) {
-	o.tell(context.Background(), began, &ops.Event{Kind: "checkpoint", Bytes: int(rep.Bytes), LSN: rep.Applied}, err)
+	o.tell(context.Background(), o.watch.at(began), &ops.Event{Kind: "checkpoint", Bytes: int(rep.Bytes), LSN: rep.Applied}, err)
 }
 
 // synced tells of a sync of the log.
 func (o *observed) synced(began time.Time, err error) {
-	o.tell(context.Background(), began, &ops.Event{Kind: "sync"}, err)
+	o.tell(context.Background(), o.watch.at(began), &ops.Event{Kind: "sync"}, err)
 }

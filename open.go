@@ -36,7 +36,7 @@ import (
 //
 // Without Options.Evaluator the commit gate believes the verdicts that callers pass to Commit.
 func Open(path string, opts Options) (db *DB, err error) {
-	start := stopwatch(&opts)
+	watch := newStopwatch(&opts)
 	opts, err = opts.withDefaults()
 	if err != nil {
 		return nil, err
@@ -49,7 +49,7 @@ func Open(path string, opts Options) (db *DB, err error) {
 			return nil, fmt.Errorf("ctxpage: open: %w", err)
 		}
 	}
-	d := &DB{path: path, opts: opts, start: start, lexer: lexical.NewAnalyzer(), steps: make(chan struct{}, 1)}
+	d := &DB{path: path, opts: opts, watch: watch, lexer: lexical.NewAnalyzer(), steps: make(chan struct{}, 1)}
 	defer func() {
 		if err == nil {
 			return
@@ -86,7 +86,7 @@ func Open(path string, opts Options) (db *DB, err error) {
 func (db *DB) openStore() (err error) {
 	var o *observed
 	if db.opts.Observer != nil {
-		o = newObserved(&db.opts, db.start, db.digestOfScope())
+		o = newObserved(&db.opts, db.watch, db.digestOfScope())
 	}
 	if db.store = db.opts.Store; db.store == nil {
 		if db.store, err = db.openFiles(o); err != nil {

@@ -299,7 +299,10 @@ func (db *DB) writeFetched(ctx context.Context, heads []*store.Head, fetched []f
 		b.Puts = append(b.Puts, put)
 		b.Expect = append(b.Expect, store.Precondition{Ref: Ref{Scope: h.Scope, ID: h.ID}, LSN: h.LSN})
 	}
-	_, err = db.store.Commit(db.since(ctx, asked), b)
+	if db.watch != nil {
+		ctx = db.since(ctx, db.watch.at(asked))
+	}
+	_, err = db.store.Commit(ctx, b)
 	return err
 }
 

@@ -170,7 +170,7 @@ func (s *Scope) Get(ctx context.Context, id string, opts ...ReadOption) (*Versio
 }
 
 // get is Get once, from the time at on.
-func (s *Scope) get(ctx context.Context, at time.Time, id string, opts []ReadOption) (*Version, error) {
+func (s *Scope) get(ctx context.Context, at moment, id string, opts []ReadOption) (*Version, error) {
 	v, leaf, err := s.read(ctx, Ref{ID: id}, readOpts(opts))
 	if err != nil {
 		return nil, err
@@ -295,9 +295,9 @@ func (db *DB) readLeaf() *readLeaf {
 }
 
 // emitRead is emit for the leaf of a read, which the caller must not use any more. After an error nobody else does. at is when the read
-// began; zero: nobody wants to know.
-func (s *Scope) emitRead(ctx context.Context, at time.Time, leaf *readLeaf) error {
-	if !at.IsZero() {
+// began; 0: nobody wants to know.
+func (s *Scope) emitRead(ctx context.Context, at moment, leaf *readLeaf) error {
+	if at != 0 {
 		leaf.call = began{Context: ctx, at: at}
 		ctx = &leaf.call
 	}
@@ -337,7 +337,7 @@ func (db *DB) read(ctx context.Context, scopes store.Scopes, ref Ref) (*Version,
 // failed tells the observer of a read that has no leaf, because it returned an error.
 func (s *Scope) failed(ctx context.Context, what manifest.Type, err error) error {
 	if o, is := s.db.store.(*observed); is && err != nil && s.err == nil {
-		var at time.Time
+		var at moment
 		if b := beganIn(ctx); b != nil {
 			at = b.at
 		}
