@@ -139,6 +139,36 @@ func (db *DB) append(ctx context.Context, leaves []*manifest.Record) error {
 	return db.store.Append(ctx, leaves, d)
 }
 
+// stopwatch measures how long calls take.
+type stopwatch struct {
+	from  time.Time
+	clock func() time.Time // nil: that of the system, of which only the monotonic part is read: the time of day would take as long again
+}
+
+// moment is a reading of the stopwatch in nanoseconds; 0: there is none.
+type moment int64
+
+// newStopwatch returns a stopwatch by Options.Clock; nil: without an observer.
+func newStopwatch(opts *Options) *stopwatch {
+	switch {
+	case opts.Observer == nil:
+		return nil
+	case opts.Clock != nil:
+		return &stopwatch{from: time.Unix(0, 0), clock: opts.Clock}
+	}
+	return &stopwatch{from: time.Now().Add(-1)}
+}
+
+func (w *stopwatch) now() moment {
+	if w.clock != nil {
+		return w.at(w.clock())
+	}
+	return moment(time.Since(w.from))
+}
+
+// at is the moment of a time.
+func (w *stopwatch) at(t time.Time) moment { return moment(t.Sub(w.from)) }
+
 // began is the context of a read, a pass or a hand-over, when it began, and when its leaf was made: reading the clock takes longer than telling.
 type began struct {
 	context.Context
