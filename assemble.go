@@ -283,10 +283,7 @@ func (a *assembling) drafts(q *store.CandidateQuery) []item {
 			Tokens: w.Pages[o.page-1].Tokens, GroupName: w.Artefact.Group, Seq: w.Artefact.Seq,
 			Ref: Ref{Scope: a.s.name, ID: w.Artefact.ID, Page: o.page},
 		}
-		terms := q.Terms
-		if a.cands.Typed.Terms != nil {
-			terms = a.cands.Typed.Terms
-		}
+		terms := a.searched()
 		if len(a.cands.Stats.DF) == len(terms) {
 			d := lexical.Doc{Analysis: *o.analysis, Turn: format.TurnOf(&w.Artefact)}
 			c.Lexical = lexical.ScoreDoc(a.cands.Stats, d, lexical.Query{Terms: terms, Dates: q.Dates, Weights: *q.Weights})

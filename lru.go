@@ -13,7 +13,7 @@ import (
 
 // The states of a frame. state counts pins; the flags say where it is kept.
 //
-//	publish ─▶ pinned, listed ◀──pin── unpinned, listed ──trim or drop──▶ evicted (terminal)
+//	publish ─▶ pinned, kept ◀──pin── unpinned, kept ──trim or drop──▶ evicted (terminal)
 //	               │    └─────unpin────────▲
 //	             trim                      │
 //	               ▼                       │
@@ -73,8 +73,9 @@ func (f *frame) evict(unless uint64) (found uint64, ok bool) {
 
 // frames limits the kept bytes: the frame that was read longest ago leaves first. The order is golang-lru's list. A hit
 // must not take its lock, so it writes its stamp into the frame, and the first hit since the frame entered the list puts
-// it on a stack. settle moves the frames of the stack to the front of the list in the order of their stamps, before the
-// list is used.
+// it on a stack, where a new frame begins. settle moves the frames of the stack to the front of the list in the order of
+// their stamps. All of them were read after those that are in the list only, so trim takes these first, and a working set
+// that has room is never put in order.
 //
 // The list gets a length that it never reaches, because its Add evicts by count and cannot refuse, while pinned frames
 // must stay. An eviction that meets a pinned frame takes it off the list; it comes back, as the newest, when its last
@@ -153,10 +154,9 @@ func (l *frames) settle() {
 	l.batch = batch[:0]
 }
 
-// add takes a frame and returns those that it evicted.
+// add takes a frame, whose state has hitFlag, and returns those that it evicted.
 func (l *frames) add(f *frame) (out []*frame) {
-	l.settle()
-	l.list.Add(f.num, f)
+	l.push(f)
 	l.bytes += f.bytes
 	return l.trim()
 }
@@ -164,18 +164,20 @@ func (l *frames) add(f *frame) (out []*frame) {
 // trim evicts the oldest frames while there are too many bytes.
 func (l *frames) trim() (out []*frame) {
 	for l.bytes > l.limit {
-		l.settle()
 		_, f, ok := l.list.RemoveOldest()
 		if !ok {
-			break // all others are pinned
+			if l.settle(); l.list.Len() == 0 {
+				break // all others are pinned
+			}
+			continue
 		}
 		// off before the attempt: an unpin in between either makes it succeed, or sees the flag and brings it back.
 		f.off.Store(true)
 		if found, ok := f.evict(pinMask | hitFlag); ok {
 			l.bytes -= f.bytes
 			out = append(out, f)
-		} else if found&pinMask == 0 {
-			f.off.Store(false) // hit and released since settle, so it is on the stack
+		} else if found&hitFlag != 0 {
+			f.off.Store(false) // it is on the stack
 		}
 	}
 	return out
@@ -193,6 +195,7 @@ func (l *frames) back(f *frame) (out []*frame) {
 
 // drop forgets a frame at once, because its version is not current any more. false: the frame is pinned.
 func (l *frames) drop(f *frame) bool {
+	l.unstack(f)
 	if _, ok := f.evict(pinMask); !ok {
 		return false
 	}
@@ -202,8 +205,16 @@ func (l *frames) drop(f *frame) bool {
 
 // replaced forgets a frame that is still pinned: its holders keep it, and its bytes are not counted any more.
 func (l *frames) replaced(f *frame) {
+	l.unstack(f)
 	f.gone = true
 	l.forget(f)
+}
+
+// unstack takes a frame off the stack, which would keep it in memory.
+func (l *frames) unstack(f *frame) {
+	if f.state.Load()&hitFlag != 0 {
+		l.settle()
+	}
 }
 
 // forget takes a frame off the list, unless another frame of its number is listed, and out of the count.

@@ -79,15 +79,26 @@ func (a *assembling) judgeMatch() {
 	if !a.judges() {
 		return
 	}
-	a.out.Covered = a.s.db.lexer.Covered(a.terms, a.evidence(), matchWithin)
+	covered := func(terms []string) float64 {
+		return a.s.db.lexer.Covered(terms, a.searched(), a.evidence(), matchWithin)
+	}
+	a.out.Covered = covered(a.terms)
 	switch {
 	case a.out.Covered >= goodMatch:
 		a.out.Match = manifest.MatchGood
-	case a.out.Covered >= weakMatch || slices.ContainsFunc(a.placed, (*item).near) || a.s.db.lexer.Covered(a.cands.Typed.Terms, a.evidence(), matchWithin) >= weakMatch:
+	case a.out.Covered >= weakMatch || slices.ContainsFunc(a.placed, (*item).near) || covered(a.cands.Typed.Terms) >= weakMatch:
 		a.out.Match = manifest.MatchWeak
 	default:
 		a.out.Match = manifest.MatchNone
 	}
+}
+
+// searched returns the terms that the index looked for.
+func (a *assembling) searched() []string {
+	if a.cands.Typed.Terms != nil {
+		return a.cands.Typed.Terms
+	}
+	return a.terms
 }
 
 // readAs says which words of the question no page has, and what they were read as.
@@ -100,8 +111,9 @@ func (a *assembling) readAs() string {
 }
 
 // evidence returns the texts of the context that can answer the question, best first, with what else finds them: all but
-// system pages and the turn that asks. What the index found no word in has none, and need not be read.
-func (a *assembling) evidence() iter.Seq[string] {
+// system pages and the turn that asks. What the index found no word in has none, and need not be read. What the index knows
+// of the words of a text comes with it (lexical.Hit.Has).
+func (a *assembling) evidence() iter.Seq2[string, uint32] {
 	order := make([]int, 0, len(a.placed))
 	for i, it := range a.placed {
 		if it.cand.Lexical.Score > 0 && it.cand.Kind != store.KindSystem && (it.turn == nil || !it.turn.Newest && !it.turn.Asks) {
@@ -111,11 +123,15 @@ func (a *assembling) evidence() iter.Seq[string] {
 	slices.SortStableFunc(order, func(x, y int) int {
 		return cmp.Compare(a.placed[y].scored.score, a.placed[x].scored.score)
 	})
-	return func(yield func(string) bool) {
+	return func(yield func(string, uint32) bool) {
 		speaker, dated := "", false
 		for _, i := range order {
 			it, h := a.placed[i], &a.placed[i].cand.Lexical
-			if (h.Own > 0 || h.Forms > 0) && !yield(a.out.shown[i].Text) {
+			has, text := h.Has, a.out.shown[i].Text
+			if it.frame == nil || it.frame.num != h.Num || text != it.frame.text || it.cand.Kind == store.KindMessage {
+				has = 0 // it is not what the index has
+			}
+			if (h.Own > 0 || h.Forms > 0) && !yield(text, has) {
 				return
 			}
 			if it.cand.Kind == store.KindMessage { // named speakers and months are the same on many turns: once will do
@@ -124,7 +140,7 @@ func (a *assembling) evidence() iter.Seq[string] {
 				}
 				speaker, dated = it.head.Name, dated || h.Date > 0
 			}
-			if !yield(format.IndexHeader(&it.head.Artefact)) {
+			if !yield(format.IndexHeader(&it.head.Artefact), has) {
 				return
 			}
 		}

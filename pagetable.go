@@ -17,7 +17,7 @@ import (
 //	load ─▶ hit: slot → frame of the requested version, pinned ──────────────▶ frame
 //	  └────▶ miss ─▶ dropEnded ─▶ Store.Load, no lock held ─▶ publish: add, trim ─▶ frame
 //
-// Invariants: a frame in a slot is either pinned or in the list, so its bytes are counted once. The bytes exceed the
+// Invariants: a frame in a slot is pinned, in the list or on its stack, so its bytes are counted once. The bytes exceed the
 // limit only while the pinned frames do. Every frame that load returns is pinned, and its caller unpins it. With a
 // limit of 0 nothing is kept: frames are made for one caller and enter no slot.
 //
@@ -152,7 +152,7 @@ func (t *pageTable) load(ctx context.Context, scopes store.Scopes, keys []store.
 func (t *pageTable) publish(l *store.Loaded) *frame {
 	f := &frame{num: l.Key.Num, head: l.Head, page: l.Page, name: l.Head.PageRef(l.Page).String(), text: l.Text, bytes: int64(len(l.Text)) + frameOverhead}
 	stamp := t.pins.Add(1)
-	f.state.Store(stamp<<stampAt | 1)
+	f.state.Store(stamp<<stampAt | hitFlag | 1)
 	if t.frames.limit == 0 {
 		return f
 	}
@@ -232,7 +232,6 @@ func (t *pageTable) dropEnded(ctx context.Context) error {
 func (t *pageTable) drop(nums []uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.frames.settle() // else the stack keeps dropped frames in memory
 	for _, n := range nums {
 		s := t.slot(n)
 		if s == nil {

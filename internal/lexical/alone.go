@@ -21,6 +21,7 @@ type alone struct {
 	follow []float64
 	hit    [stripePages / 64]uint64
 	scores [2][stripePages]float64 // from words that are not common, and from common ones; zero between stripes
+	has    [stripePages]uint32     // see Hit; zero between stripes
 }
 
 // stripePages is the number of pages a stripe has at most; tests make stripes smaller.
@@ -72,7 +73,7 @@ func (w *work) selectAlone(p plan) error {
 			}
 			for j := l.starts[i]; j < l.starts[i+1]; j++ {
 				for r := &l.lists[j]; len(r.rest) > 0 && r.rest[0].num < first+w.x.stripePages; {
-					n := w.addAlone(l, r.rest, first, p.weight[t], bar-l.follow[i+1], scores)
+					n := w.addAlone(l, r.rest, first, word{term: t, weight: p.weight[t]}, bar-l.follow[i+1], scores)
 					if r.rest = r.rest[n:]; len(r.rest) == 0 {
 						w.decode(r)
 					}
@@ -143,8 +144,8 @@ func (w *work) decode(r *reading) {
 
 // addAlone adds a word to the pages of a stripe that have a rarer one, and to others that get more than threshold from it. It
 // returns how many of the postings are of the stripe.
-func (w *work) addAlone(l *alone, rest []posting, first uint64, weight, threshold float64, scores *[stripePages]float64) int {
-	shape, base := w.x.cols.shape, w.x.cols.base
+func (w *work) addAlone(l *alone, rest []posting, first uint64, x word, threshold float64, scores *[stripePages]float64) int {
+	shape, base, weight, has := w.x.cols.shape, w.x.cols.base, x.weight, bitOf(x.term)
 	for i, p := range rest {
 		at := p.num - first
 		if at >= w.x.stripePages {
@@ -161,6 +162,7 @@ func (w *work) addAlone(l *alone, rest []posting, first uint64, weight, threshol
 			continue
 		}
 		l.hit[at/64] |= bit
+		l.has[at] |= has
 		scores[at] += v
 	}
 	return len(rest)
@@ -172,8 +174,8 @@ func (w *work) offerAlone(l *alone, first uint64) {
 		l.hit[i] = 0
 		for ; set != 0; set &= set - 1 {
 			at := (64*i + bits.TrailingZeros64(set)) % stripePages
-			own := l.scores[0][at] + l.scores[1][at]
-			l.scores[0][at], l.scores[1][at] = 0, 0
+			own, has := l.scores[0][at]+l.scores[1][at], l.has[at]
+			l.scores[0][at], l.scores[1][at], l.has[at] = 0, 0, 0
 			if own < w.best.floor() {
 				continue
 			}
@@ -182,9 +184,9 @@ func (w *work) offerAlone(l *alone, first uint64) {
 			if !ok {
 				continue
 			}
-			h := Hit{Num: live, Score: own, Own: own}
+			h := Hit{Num: live, Score: own, Own: own, Has: has}
 			if live != num {
-				h.Via = num
+				h.Via, h.Has = num, 0
 			}
 			w.best.offer(&h)
 		}

@@ -1,44 +1,84 @@
 package lexical
 
-import "iter"
+import (
+	"iter"
+	"slices"
+)
 
 // Covered returns the share of the terms of a question, from Analyzer.Terms, that texts have, in this or in an irregular
-// form. It reads texts until all are found, and within bytes at most.
-func (a *Analyzer) Covered(terms []string, texts iter.Seq[string], within int) float64 {
+// form. It reads texts until all are found, and within bytes at most. A text that comes with Hit.Has, for the terms that were
+// searched for, is read only if it has a term that is still missing.
+func (a *Analyzer) Covered(terms, searched []string, texts iter.Seq2[string, uint32], within int) float64 {
 	if len(terms) == 0 {
 		return 0
 	}
-	missing := make(map[string][]string, len(terms)) // a term or a form of it → the terms that it stands for
-	open := make(map[string]bool, len(terms))
-	for _, t := range terms {
-		open[t] = true
-		missing[t] = append(missing[t], t)
-		for _, f := range formsOf(t) {
-			missing[f] = append(missing[f], t)
-		}
-	}
-	some := uint64(0) // a bit for the hash of each: few other words have one of them, so the map is seldom asked
-	for t := range missing {
-		some |= 1 << (hash(t) % 64)
-	}
-	for text := range texts {
-		if len(open) == 0 || within <= 0 {
+	open := newOpenTerms(terms, searched)
+	for text, has := range texts {
+		if len(open.terms) == 0 || within <= 0 {
 			break
 		}
+		whole := len(text) <= within
 		text = text[:min(len(text), within)]
 		within -= len(text)
-		s := a.scanFor(text, initials(open))
-		for i := range s.terms {
-			if some>>(s.terms[i].hashed()%64)&1 == 0 {
-				continue
-			}
-			for _, t := range missing[s.terms[i].Term] {
-				delete(open, t)
-			}
+		if has == 0 || !whole || has&open.bits != 0 { // the end of a text that was cut may be another word
+			s := a.scanFor(text, open.initials)
+			open.found(s.terms)
+			a.release(s)
 		}
-		a.release(s)
 	}
-	return float64(len(terms)-len(open)) / float64(len(terms))
+	return float64(len(terms)-len(open.terms)) / float64(len(terms))
+}
+
+// openTerms are the terms of a question that no text has had yet.
+type openTerms struct {
+	terms, searched []string
+	forms           map[string][]string // a term or a form of it → the terms that it stands for
+	some            uint64              // a bit for the hash of each: few other words have one of them, so the map is seldom asked
+	bits            uint32              // of Hit.Has
+	initials        uint32
+}
+
+func newOpenTerms(terms, searched []string) *openTerms {
+	o := &openTerms{terms: slices.Clone(terms), searched: searched, forms: make(map[string][]string, len(terms))}
+	for _, t := range terms {
+		o.forms[t] = append(o.forms[t], t)
+		for _, f := range formsOf(t) {
+			o.forms[f] = append(o.forms[f], t)
+		}
+	}
+	for t := range o.forms {
+		o.some |= 1 << (hash(t) % 64)
+	}
+	o.sum()
+	return o
+}
+
+// sum computes what follows from the terms.
+func (o *openTerms) sum() {
+	o.bits, o.initials = 0, initials(o.terms)
+	for _, t := range o.terms {
+		if formsOf(t) != nil { // Has is of the terms alone
+			o.bits = ^uint32(0)
+		} else if at, ok := slices.BinarySearch(o.searched, t); ok { // otherwise no page has it
+			o.bits |= bitOf(at)
+		}
+	}
+}
+
+// found takes the terms of a text.
+func (o *openTerms) found(text []TermCount) {
+	left := len(o.terms)
+	for i := range text {
+		if o.some>>(text[i].hashed()%64)&1 == 0 {
+			continue
+		}
+		for _, t := range o.forms[text[i].Term] {
+			o.terms = slices.DeleteFunc(o.terms, func(open string) bool { return open == t })
+		}
+	}
+	if len(o.terms) < left {
+		o.sum()
+	}
 }
 
 // scanFor is scan for one who looks for terms with some initials alone: of most other words of a–z the stem is not looked up. A
@@ -55,9 +95,9 @@ func (a *Analyzer) scanFor(text string, initials uint32) *scanner {
 }
 
 // initials has a bit for the first letter of each term and of its forms, and one more, so that it is never 0.
-func initials(terms map[string]bool) uint32 {
+func initials(terms []string) uint32 {
 	all := uint32(1 << 31)
-	for t := range terms {
+	for _, t := range terms {
 		all |= initial(t)
 		for _, f := range formsOf(t) {
 			all |= initial(f)

@@ -52,7 +52,13 @@ type Hit struct {
 	Speaker, Date, First, Forms, Level float64
 
 	Via uint64 // the superseded version that was hit, 0: the page itself
+
+	// Has has a bit for each term of the query that the page has itself, the last one for all from the 32nd on; 0: not known.
+	Has uint32
 }
+
+// bitOf is the bit of a term in Has.
+func bitOf(term int) uint32 { return 1 << min(term, 31) }
 
 // Search returns the best K pages, best first; of equal scores the greater
 // number, which is the later page, comes first. Errors wrap ErrCorrupt.

@@ -147,7 +147,32 @@ func (s memStore) search(t require.TestingT, x *Index, c Corpus, q Query) (hits 
 		hits, err = x.Search(r, c, q)
 		require.NoError(t, err)
 	})
+	if v, ok := c.(visible); ok {
+		v.checkHas(t, q, hits)
+	}
 	return hits
+}
+
+// checkHas compares what hits say of the terms that their pages have with the pages, and takes it off: it is not known on
+// every way to a hit.
+func (v visible) checkHas(t require.TestingT, q Query, hits []Hit) {
+	terms := q.Terms
+	if q.Typed != nil && q.Typed.Terms != nil {
+		terms = q.Typed.Terms
+	}
+	for i := range hits {
+		if hits[i].Has == 0 {
+			continue
+		}
+		want := uint32(0)
+		for at, term := range terms {
+			if tf(v.docs[hits[i].Num], term) > 0 {
+				want |= bitOf(at)
+			}
+		}
+		require.Equal(t, want, hits[i].Has, hits[i].Num)
+		hits[i].Has = 0
+	}
 }
 
 func (s memStore) stats(t require.TestingT, x *Index, scopes []uint32, terms []string) (st Stats) {

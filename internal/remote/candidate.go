@@ -44,6 +44,7 @@ var candidateFields = codec.Record[store.Candidate]{Name: "a candidate", Fields:
 	codec.OptFloat(29, "Cosine", func(c *store.Candidate) **float64 { return &c.Cosine }),
 	codec.Float(30, "Beside", func(c *store.Candidate) *float64 { return &c.Beside }),
 	codec.Text(31, "Excluded", func(c *store.Candidate) *string { return &c.Excluded }),
+	codec.Uint(32, "Lexical.Has", func(c *store.Candidate) *uint32 { return &c.Lexical.Has }),
 }}
 
 var candidateRecord = recordOf(candidateFields.Append, candidateFields.Read)
@@ -85,7 +86,8 @@ func appendCandidate(b []byte, c *store.Candidate) []byte {
 		b = binary.BigEndian.AppendUint64(append(b, 29, 8), math.Float64bits(*c.Cosine))
 	}
 	b = appendFloat(b, 30, c.Beside)
-	return appendText(b, 31, c.Excluded)
+	b = appendText(b, 31, c.Excluded)
+	return appendNumber(b, 32, uint64(h.Has))
 }
 
 // appendNumber and the functions below append a field, unless it is zero.
@@ -197,6 +199,8 @@ func readCandidate(b []byte, c, last *store.Candidate) bool {
 			ok = float(v, &c.Lexical.Level)
 		case 30:
 			ok = float(v, &c.Beside)
+		case 32:
+			ok = number(v, &c.Lexical.Has)
 		default:
 			return false
 		}
