@@ -398,7 +398,7 @@ func TestNewerFiles(t *testing.T) {
 	// A row in a state this program does not know, rightly summed.
 	index := append([]byte{}, clean[indexName]...)
 	row := index[rowOffset(13):]
-	row[0] = rowDense + 1
+	row[0] = rowBrief + 1
 	binary.LittleEndian.PutUint64(row[rowSize-8:], sum(13, row[:rowSize-8]))
 	f.WriteFile(filepath.Join(testDir, indexName), index)
 	_, _, err := Open(ctx, testDir, f, Options{})

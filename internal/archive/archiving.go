@@ -104,7 +104,7 @@ type bodyWriter struct {
 	segs []segment
 	made int // how many of segs are new
 	rows []byte
-	form codec.DenseWriter
+	form formWriter
 	buf  []byte // frames of the last segment that are not written yet; they end at its end
 }
 

@@ -93,3 +93,83 @@ func TestDenseForged(t *testing.T) {
 	got := must(a.checkFrame("leaves", appendFrame(nil, 7, body), 7, row{size: uint32(len(body))}))(t)
 	require.Equal(t, body, got, "the control: as it is")
 }
+
+// A commit of one page is stored in its brief form, whatever of its fields differ, and another one is not. Bodies, digests and
+// entries are those that were added; damage anywhere is found.
+func TestBriefLeaves(t *testing.T) {
+	f := newFS(t)
+	l, _ := openLog(t, f, Options{})
+	r := rand.NewChaCha8([32]byte{1})
+	change := []struct {
+		brief bool
+		fn    func(*manifest.Record)
+	}{
+		{true, func(l *manifest.Record) { l.State = l.State[:1] }},
+		{true, func(l *manifest.Record) { l.State = nil }},
+		{true, func(l *manifest.Record) {
+			l.State, l.Session, l.Action, l.Writes[0].Ref = nil, "", "", "acme/bench:note-1#1@1"
+		}},
+		{true, func(l *manifest.Record) { l.State, l.Actor = l.State[:1], "agent" }},
+		{true, func(l *manifest.Record) {
+			l.State, l.Writes[0].Version, l.Writes[0].Ref = l.State[:1], 12, "acme/bench:block-chat-3-01#1@12"
+		}},
+		{false, func(*manifest.Record) {}}, // two state rows
+		{false, func(l *manifest.Record) { l.State, l.Parent = nil, l.Trace }},
+		{false, func(l *manifest.Record) { l.State, l.Batch = nil, testTrace(5) }},
+		{false, func(l *manifest.Record) { l.State, l.Reason = nil, "another" }},
+		{false, func(l *manifest.Record) { l.State, l.Writes[0].Touch = nil, true }},
+		{false, func(l *manifest.Record) { l.State, l.Writes[0].Ref = nil, "acme/bench:x#2@1" }},
+		{false, func(l *manifest.Record) { l.State, l.Trace, l.Batch = nil, "mine", "mine" }},
+		{false, func(l *manifest.Record) { l.State, l.Scope, l.Actor = nil, "other", "other" }},
+		{false, func(l *manifest.Record) { l.State, l.Session = nil, string(make([]byte, 200)) }},
+	}
+	var bodies [][]byte
+	var leaves []*manifest.Record
+	for i, c := range change {
+		leaf := turnLeaf(r, i, 1)
+		c.fn(leaf)
+		b := must(Encode(leaf))(t)
+		require.NoError(t, l.Add(uint64(i), b))
+		bodies, leaves = append(bodies, b), append(leaves, leaf)
+	}
+	require.NoError(t, l.Archive(ctx, uint64(len(bodies))))
+	same := func(l *Log) {
+		for i, b := range bodies {
+			require.Equal(t, b, must(l.Body(uint64(i)))(t))
+			d := must(l.RowDigest(uint64(i), 0))(t)
+			require.Equal(t, leaves[i].Rows[0], manifest.Digest(d[:]))
+			require.Error(t, errOf(l.RowDigest(uint64(i), 1)))
+			for k := range leaves[i].State {
+				d := must(l.StateEntry(uint64(i), k))(t)
+				require.Equal(t, leaves[i].State[k], manifest.Digest(d[:]))
+			}
+			require.Error(t, errOf(l.StateEntry(uint64(i), len(leaves[i].State))))
+		}
+		must(l.Verify(ctx, nil, nil))(t)
+	}
+	same(l)
+	require.NoError(t, l.Close())
+	all := files(t, f)
+	index, seg := all[indexName], all[segmentName(0, 0)]
+	for i, c := range change {
+		at := must(parseRow(index[rowOffset(uint64(i)):rowOffset(uint64(i)+1)], uint64(i)))(t)
+		require.Equal(t, c.brief, at.brief, "%d", i)
+		if c.brief {
+			require.Less(t, int(at.size), 155)
+		}
+		for off := int64(0); i == 0 && off < int64(at.size); off++ {
+			hit := slices.Clone(seg)
+			hit[int64(at.off)+frameSize+off] ^= 4
+			f.WriteFile(filepath.Join(testDir, segmentName(0, 0)), hit)
+			l, _ := openLog(t, f, Options{})
+			damaged := &codec.CorruptError{}
+			require.ErrorAs(t, errOf(l.Body(0)), &damaged)
+			require.NoError(t, errOf(l.Body(1)), "the others are whole")
+			require.NoError(t, l.Close())
+		}
+	}
+	f.WriteFile(filepath.Join(testDir, segmentName(0, 0)), seg)
+	l, _ = openLog(t, f, Options{})
+	same(l)
+	require.NoError(t, l.Close())
+}

@@ -170,7 +170,7 @@ type leafEnd struct {
 	tail    []byte // the last bytes of the leaf: the whole leaf if it is not archived, otherwise buf
 	r       row    // of an archived leaf
 	segment segment
-	buf     [256]byte // the numbers and the digests of seven rows
+	buf     [256]byte // the numbers and the digests of seven rows; or a leaf in its brief form and its numbers
 }
 
 var leafEnds = sync.Pool{New: func() any { return new(leafEnd) }}
@@ -225,8 +225,28 @@ func (e *leafEnd) find(v *view, i uint64) (err error) {
 	if e.segment, err = v.segment(i); err != nil {
 		return err
 	}
+	if e.r.brief {
+		return e.wholeBrief()
+	}
 	e.tail = e.buf[:min(len(e.buf), int(e.r.size))]
 	return e.readAt(e.tail, int64(len(e.tail)))
+}
+
+// wholeBrief reads a leaf in its brief form, which implies the numbers.
+func (e *leafEnd) wholeBrief() error {
+	form := e.buf[:min(codec.BriefMost+1, int(e.r.size))] // one more: too long
+	if err := e.readAt(form, int64(e.r.size)); err != nil {
+		return err
+	}
+	rows, state, err := codec.BriefRows(form)
+	if err != nil {
+		return corruptAt(e.segment.name(), int64(e.r.off), int64(e.i), err)
+	}
+	b := codec.Encoder{B: form}
+	b.U32(uint32(state))
+	b.U32(uint32(rows))
+	e.tail = b.B
+	return nil
 }
 
 // row reads the row of an archived leaf.

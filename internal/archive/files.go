@@ -150,9 +150,27 @@ type Sealer interface {
 // sealOverhead is by how many bytes a sealed body may be longer.
 const sealOverhead = 1 << 10
 
+// formWriter makes the forms of leaves in memory of its own.
+type formWriter struct {
+	dense codec.DenseWriter
+	buf   []byte
+}
+
+// brief is the brief form of a body whose row is r; false: it has none.
+func (w *formWriter) brief(i uint64, body []byte, r row) (b []byte, ok bool) {
+	if r.typ != manifest.TypeCommit || !r.writes || !r.rows {
+		return nil, false
+	}
+	if w.buf == nil {
+		w.buf = make([]byte, 0, 4*codec.BriefMost)
+	}
+	w.buf, ok = codec.BriefForm(w.buf[:0], i, body)
+	return w.buf, ok
+}
+
 // stored is a leaf as the files have it, borrowed from body or w, and its row but for the place.
-func (a *archive) stored(i uint64, body []byte, r row, w *codec.DenseWriter) ([]byte, row, error) {
-	r.dense = false
+func (a *archive) stored(i uint64, body []byte, r row, w *formWriter) ([]byte, row, error) {
+	r.dense, r.brief = false, false
 	if a.seal != nil {
 		b, err := a.seal.Seal(i, body)
 		if err != nil {
@@ -160,7 +178,9 @@ func (a *archive) stored(i uint64, body []byte, r row, w *codec.DenseWriter) ([]
 		}
 		body = b
 	} else if !r.pruned {
-		if b, shorter := denseBody(w, body, r); shorter {
+		if b, brief := w.brief(i, body, r); brief {
+			body, r.brief = b, true
+		} else if b, shorter := denseBody(&w.dense, body, r); shorter {
 			body, r.dense = b, true
 		}
 	}
@@ -207,6 +227,7 @@ func (a *archive) checkHeader(name string, b []byte, kind byte, first uint64) er
 type row struct {
 	pruned bool // the frame has a stub
 	dense  bool // the frame has the body in its dense form (codec.DenseWriter)
+	brief  bool // likewise, in its brief form (codec.BriefForm)
 	typ    manifest.Type
 	writes bool   // the leaf has Writes
 	rows   bool   // the leaf ends in Rows
@@ -216,11 +237,12 @@ type row struct {
 	parent uint32 // hashParent
 }
 
-// The states of a row: its frame has the body, a stub (prune.go), or the body in its dense form.
+// The states of a row: its frame has the body, a stub (prune.go), or the body in its dense or its brief form.
 const (
 	rowWhole  = 1
 	rowPruned = 2
 	rowDense  = 3
+	rowBrief  = 4
 
 	rowWrites = 1 << 4 // added to the state: the leaf has writes
 	rowRows   = 1 << 5 // it ends in digests of rows
@@ -259,6 +281,8 @@ func (r row) append(b []byte, i uint64) []byte {
 		state = rowPruned
 	case r.dense:
 		state = rowDense
+	case r.brief:
+		state = rowBrief
 	}
 	if r.writes {
 		state |= rowWrites
@@ -278,12 +302,12 @@ func parseRow(b []byte, i uint64) (row, error) {
 		return row{}, corruptAt(indexName, rowOffset(i), int64(i), errors.New("wrong checksum of an index row"))
 	}
 	state := b[0] &^ (rowWrites | rowRows)
-	if state < rowWhole || state > rowDense {
+	if state < rowWhole || state > rowBrief {
 		return row{}, fmt.Errorf("leaf %d is in state %d: %w", i, b[0], codec.ErrNewerFormat)
 	}
 	u := binary.LittleEndian.Uint32
 	r := row{
-		pruned: state == rowPruned, dense: state == rowDense, typ: manifest.Type(b[1]), writes: b[0]&rowWrites != 0, rows: b[0]&rowRows != 0,
+		pruned: state == rowPruned, dense: state == rowDense, brief: state == rowBrief, typ: manifest.Type(b[1]), writes: b[0]&rowWrites != 0, rows: b[0]&rowRows != 0,
 		size: u(b[2:]) & low24, off: u(b[8:]), trace: u(b[12:]), parent: u(b[4:]) >> 8,
 	}
 	if r.size > MaxBody+sealOverhead || r.off < headerSize {
@@ -334,14 +358,15 @@ func (a *archive) checkFrame(name string, frame []byte, i uint64, r row) ([]byte
 	if binary.LittleEndian.Uint64(frame[4:]) != sum(i, body) {
 		return nil, corruptAt(name, int64(r.off), int64(i), errors.New("wrong checksum of a leaf"))
 	}
-	if a.seal == nil && !r.dense {
-		return body, nil
+	plain, err := body, error(nil)
+	switch {
+	case a.seal != nil:
+		plain, err = a.seal.Open(i, body)
+	case r.dense:
+		plain, err = codec.FromDense(body)
+	case r.brief:
+		plain, err = codec.FromBrief(i, body)
 	}
-	open := codec.FromDense
-	if a.seal != nil {
-		open = func(b []byte) ([]byte, error) { return a.seal.Open(i, b) }
-	}
-	plain, err := open(body)
 	if err != nil {
 		return nil, corruptAt(name, int64(r.off), int64(i), err)
 	}

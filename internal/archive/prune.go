@@ -11,7 +11,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/wal"
 	"github.com/oklog/ulid/v2"
@@ -428,7 +427,7 @@ func (w *pruner) rewrite(ctx context.Context, s segment, to uint64) error {
 		return err
 	}
 	var buf []byte
-	var form codec.DenseWriter
+	var form formWriter
 	err = w.v.each(ctx, s.first, to, false, func(x slot) error {
 		r, body, err := w.left(x)
 		if err == nil {

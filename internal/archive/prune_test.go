@@ -42,7 +42,7 @@ func held(t testing.TB, f *dbtest.FS, what string) (n int) {
 	return n
 }
 
-// bodiesOf is a segment with the bodies of its leaves behind it, if they are dense.
+// bodiesOf is a segment with the bodies of its leaves behind it, if they are dense or brief.
 func bodiesOf(segment []byte) []byte {
 	all := bytes.Clone(segment)
 	for at := headerSize; at+frameSize <= len(segment); {
@@ -52,6 +52,9 @@ func bodiesOf(segment []byte) []byte {
 			break
 		}
 		if plain, err := codec.FromDense(body[:n]); err == nil {
+			all = append(all, plain...)
+		}
+		if plain, err := codec.FromBrief(0, body[:n]); err == nil {
 			all = append(all, plain...)
 		}
 		at += frameSize + n

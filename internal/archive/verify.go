@@ -288,8 +288,8 @@ func (c *verifier) place(s slot) {
 	i := int64(s.index)
 	want, err := rowIn(s)
 	want.off = s.row.off
-	if s.index < c.v.archived && (c.v.arch.seal != nil || s.row.dense) { // the row has the size of the sealed or dense body
-		want.size, want.dense = s.row.size, s.row.dense
+	if s.index < c.v.archived && (c.v.arch.seal != nil || s.row.dense || s.row.brief) { // the row has the size of what is stored
+		want.size, want.dense, want.brief = s.row.size, s.row.dense, s.row.brief
 	}
 	if err != nil && !errors.Is(err, codec.ErrNewerFormat) {
 		c.problem(i, leafError(s.index, err))

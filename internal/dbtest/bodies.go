@@ -9,7 +9,7 @@ import (
 )
 
 // Readable is a file as somebody reads it who knows its format: a segment of the archive is followed by the bodies of its leaves that are in
-// their dense form, where a word may be in parts.
+// their dense or brief form, where a word may be in parts.
 func Readable(path string, b []byte) []byte {
 	const header, frame = 24, 12
 	if !strings.HasPrefix(filepath.Base(path), "leaves-") {
@@ -22,6 +22,9 @@ func Readable(path string, b []byte) []byte {
 			break
 		}
 		if body, err := codec.FromDense(b[at : at+n]); err == nil {
+			all = append(all, body...)
+		}
+		if body, err := codec.FromBrief(0, b[at:at+n]); err == nil {
 			all = append(all, body...)
 		}
 		at += n
