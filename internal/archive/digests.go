@@ -443,15 +443,16 @@ func rowNumber(d *codec.Decoder, limit uint64) uint64 {
 	return v
 }
 
-// rowScore reads two bytes; 0 past the end of the row.
-func rowScore(d *codec.Decoder) manifest.Score {
-	if len(d.B) == 0 || d.Err != nil {
-		return 0
+// rowScores reads scores of two bytes; those past the end of the row stay 0.
+func rowScores(d *codec.Decoder, to ...*manifest.Score) {
+	for _, s := range to {
+		if len(d.B) == 0 {
+			return
+		}
+		if b := d.Take(2); b != nil {
+			*s = manifest.Score(binary.BigEndian.Uint16(b))
+		}
 	}
-	if b := d.Take(2); b != nil {
-		return manifest.Score(binary.BigEndian.Uint16(b))
-	}
-	return 0
 }
 
 // readPages reads rows: all that the decoder has. Memory is reserved by the bytes that are there.
@@ -459,7 +460,11 @@ func (w *wire) readPages(d *codec.Decoder) []manifest.Page {
 	if len(d.B) == 0 || d.Err != nil {
 		return nil
 	}
-	out := make([]manifest.Page, 0, min(len(d.B)/12+1, MaxPages)) // 17 bytes a row as a rule
+	count := 0
+	for ahead := *d; len(ahead.B) > 0 && ahead.Err == nil && count < MaxPages-w.pages; count++ {
+		ahead.Bytes()
+	}
+	out := make([]manifest.Page, 0, count)
 	for len(d.B) > 0 && d.Err == nil {
 		if w.pages++; w.pages > MaxPages {
 			d.FailAs(fmt.Errorf("more than %d pages", MaxPages))
@@ -468,29 +473,25 @@ func (w *wire) readPages(d *codec.Decoder) []manifest.Page {
 		row := d.Bytes()
 		rest := d.B
 		d.B = row
-		out = append(out, w.readRow(d))
+		out = append(out, manifest.Page{})
+		w.readRow(d, &out[len(out)-1])
 		d.B = rest
 	}
 	return out
 }
 
 // readRow reads the fields of one row. Bytes behind the known fields come from a later program.
-func (w *wire) readRow(d *codec.Decoder) manifest.Page {
-	p := manifest.Page{Num: rowNumber(d, math.MaxUint64), Version: uint32(rowNumber(d, math.MaxUint32))}
+func (w *wire) readRow(d *codec.Decoder, p *manifest.Page) {
+	p.Num, p.Version = rowNumber(d, math.MaxUint64), uint32(rowNumber(d, math.MaxUint32))
 	bits := rowNumber(d, math.MaxUint64)
 	p.Form, p.Tag = manifest.Form(bits&3), manifest.Tag(bits>>rowTagShift&7)
 	p.Dirty, p.Refetched, p.Stale = bits&rowDirty != 0, bits&rowRefetched != 0, bits&rowStale != 0
 	p.Reason = w.reason(d, rowNumber(d, math.MaxUint64))
 	p.Tokens = int(rowNumber(d, math.MaxInt))
-	for _, s := range [...]*manifest.Score{&p.Score, &p.R, &p.P, &p.S, &p.LexOwn, &p.LexNear, &p.LexGroup} {
-		*s = rowScore(d)
-	}
+	rowScores(d, &p.Score, &p.R, &p.P, &p.S, &p.LexOwn, &p.LexNear, &p.LexGroup)
 	p.Via = rowNumber(d, math.MaxUint64)
 	p.Ranges = readRanges(d)
-	for _, s := range [...]*manifest.Score{&p.Vector, &p.LexSpeaker, &p.LexFirst, &p.LexDate, &p.LexForms, &p.LexLevel} {
-		*s = rowScore(d)
-	}
-	return p
+	rowScores(d, &p.Vector, &p.LexSpeaker, &p.LexFirst, &p.LexDate, &p.LexForms, &p.LexLevel)
 }
 
 // readRanges reads the byte ranges. A count beyond the bytes of the row is refused.

@@ -2,237 +2,300 @@ package remote
 
 import (
 	"encoding/binary"
-	"io"
+	"errors"
 	"math"
+	"math/bits"
 	"reflect"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// candidateFields are the fields of a candidate and of the structs in it. A search answers with
-// hundreds; reflection took more time than the search.
-var candidateFields = codec.Record[store.Candidate]{Name: "a candidate", Fields: []codec.Field[store.Candidate]{
-	codec.Uint(1, "Key.Num", func(c *store.Candidate) *uint64 { return &c.Key.Num }),
-	codec.Uint(2, "Key.Version", func(c *store.Candidate) *uint32 { return &c.Key.Version }),
-	codec.Text(3, "Ref.Scope", func(c *store.Candidate) *string { return &c.Ref.Scope }),
-	codec.Text(4, "Ref.ID", func(c *store.Candidate) *string { return &c.Ref.ID }),
-	codec.Int(5, "Ref.Page", func(c *store.Candidate) *int { return &c.Ref.Page }),
-	codec.Uint(6, "Ref.Version", func(c *store.Candidate) *uint32 { return &c.Ref.Version }),
-	codec.Uint(7, "Kind", func(c *store.Candidate) *store.Kind { return &c.Kind }),
-	codec.Uint(8, "Provenance", func(c *store.Candidate) *store.Provenance { return &c.Provenance }),
-	codec.Int(9, "AsOf", func(c *store.Candidate) *int64 { return &c.AsOf }),
-	codec.Int(10, "Tokens", func(c *store.Candidate) *int { return &c.Tokens }),
-	codec.Int(11, "Pages", func(c *store.Candidate) *int { return &c.Pages }),
-	codec.Flag(12, "Pinned", func(c *store.Candidate) *bool { return &c.Pinned }),
-	codec.Flag(13, "Recent", func(c *store.Candidate) *bool { return &c.Recent }),
-	codec.Uint(14, "Group", func(c *store.Candidate) *uint64 { return &c.Group }),
-	codec.Text(15, "GroupName", func(c *store.Candidate) *string { return &c.GroupName }),
-	codec.Int(16, "Seq", func(c *store.Candidate) *int64 { return &c.Seq }),
-	codec.Uint(17, "Lexical.Num", func(c *store.Candidate) *uint64 { return &c.Lexical.Num }),
-	codec.Float(18, "Lexical.Score", func(c *store.Candidate) *float64 { return &c.Lexical.Score }),
-	codec.Float(19, "Lexical.Own", func(c *store.Candidate) *float64 { return &c.Lexical.Own }),
-	codec.Float(20, "Lexical.Near", func(c *store.Candidate) *float64 { return &c.Lexical.Near }),
-	codec.Float(21, "Lexical.Group", func(c *store.Candidate) *float64 { return &c.Lexical.Group }),
-	codec.Float(22, "Lexical.Speaker", func(c *store.Candidate) *float64 { return &c.Lexical.Speaker }),
-	codec.Float(23, "Lexical.Date", func(c *store.Candidate) *float64 { return &c.Lexical.Date }),
-	codec.Float(24, "Lexical.First", func(c *store.Candidate) *float64 { return &c.Lexical.First }),
-	codec.Float(25, "Lexical.Forms", func(c *store.Candidate) *float64 { return &c.Lexical.Forms }),
-	codec.Float(26, "Lexical.Level", func(c *store.Candidate) *float64 { return &c.Lexical.Level }),
-	codec.Uint(27, "Lexical.Via", func(c *store.Candidate) *uint64 { return &c.Lexical.Via }),
-	codec.Flag(28, "Near", func(c *store.Candidate) *bool { return &c.Near }),
-	codec.OptFloat(29, "Cosine", func(c *store.Candidate) **float64 { return &c.Cosine }),
-	codec.Float(30, "Beside", func(c *store.Candidate) *float64 { return &c.Beside }),
-	codec.Text(31, "Excluded", func(c *store.Candidate) *string { return &c.Excluded }),
-	codec.Uint(32, "Lexical.Has", func(c *store.Candidate) *uint32 { return &c.Lexical.Has }),
-}}
+// A list of candidates is one byte string. A search answers with hundreds, and most have the scope, the kind and so on of the one
+// before; a record for each took longer to write and to read than the rest of an assembly's calls.
+//
+//	bytes of all texts · the texts · number of rows · rows
+//
+// A row is four bytes, little-endian, with a bit for each field that differs from the row before (in the first: from zero), lowest
+// first in the order of rowWriter.row; then those fields:
+//
+//	number     its distance from that of the row before
+//	Lexical    its Num as its distance from Key.Num
+//	fraction   eight bytes, big-endian; a Cosine that is there always has its bit, and a byte of 1 before it; a byte of 0 stands for nil
+//	text       its length; all texts come before the rows
+//	flag       nothing
+//
+// Lengths are uvarints and distances varints. PROTOCOL.md has the order of the fields.
 
-var candidateRecord = recordOf(candidateFields.Append, candidateFields.Read)
+var candidatesType = reflect.TypeFor[[]store.Candidate]()
 
-// putCandidates writes the elements of a list of candidates, as candidateFields does, without a call for each of the fields that are
-// zero.
+// rowWriter writes rows.
+type rowWriter struct {
+	mask        uint32
+	rows, texts []byte
+}
+
+// putCandidates writes a list.
 func putCandidates(e *writer, list []store.Candidate) {
+	w := rowWriter{rows: e.record.B[:0], texts: e.texts[:0]}
+	last := &store.Candidate{}
 	for i := range list {
-		e.record.B = appendCandidate(e.record.B[:0], &list[i])
-		e.bytes(e.record.B)
+		c := &list[i]
+		at := len(w.rows)
+		w.rows, w.mask = append(w.rows, 0, 0, 0, 0), 0
+		w.row(c, last)
+		binary.LittleEndian.PutUint32(w.rows[at:], w.mask)
+		last = c
+	}
+	e.record.B, e.texts = w.rows, w.texts
+	var head [2][binary.MaxVarintLen64]byte
+	texts, count := head[0][:binary.PutUvarint(head[0][:], uint64(len(w.texts)))], head[1][:binary.PutUvarint(head[1][:], uint64(len(list)))]
+	e.bytes(texts, w.texts, count, w.rows)
+}
+
+// row writes the fields in which c differs from last.
+func (w *rowWriter) row(c, last *store.Candidate) {
+	putNumber(w, 0, c.Key.Num, last.Key.Num)
+	putNumber(w, 1, c.Key.Version, last.Key.Version)
+	w.text(2, c.Ref.Scope, last.Ref.Scope)
+	w.text(3, c.Ref.ID, last.Ref.ID)
+	putNumber(w, 4, c.Ref.Page, last.Ref.Page)
+	putNumber(w, 5, c.Ref.Version, last.Ref.Version)
+	putNumber(w, 6, c.Kind, last.Kind)
+	putNumber(w, 7, c.Provenance, last.Provenance)
+	putNumber(w, 8, c.AsOf, last.AsOf)
+	putNumber(w, 9, c.Tokens, last.Tokens)
+	putNumber(w, 10, c.Pages, last.Pages)
+	w.flag(11, c.Pinned, last.Pinned)
+	w.flag(12, c.Recent, last.Recent)
+	putNumber(w, 13, c.Group, last.Group)
+	w.text(14, c.GroupName, last.GroupName)
+	putNumber(w, 15, c.Seq, last.Seq)
+	h, was := &c.Lexical, &last.Lexical
+	putNumber(w, 16, h.Num-c.Key.Num, was.Num-last.Key.Num)
+	w.float(17, h.Score, was.Score)
+	w.float(18, h.Own, was.Own)
+	w.float(19, h.Near, was.Near)
+	w.float(20, h.Group, was.Group)
+	w.float(21, h.Speaker, was.Speaker)
+	w.float(22, h.Date, was.Date)
+	w.float(23, h.First, was.First)
+	w.float(24, h.Forms, was.Forms)
+	w.float(25, h.Level, was.Level)
+	putNumber(w, 26, h.Via, was.Via)
+	w.flag(27, c.Near, last.Near)
+	w.cosine(28, c.Cosine, last.Cosine)
+	w.float(29, c.Beside, last.Beside)
+	w.text(30, c.Excluded, last.Excluded)
+	putNumber(w, 31, h.Has, was.Has)
+}
+
+type numeric interface {
+	~int | ~int64 | ~uint8 | ~uint32 | ~uint64
+}
+
+func putNumber[N numeric](w *rowWriter, bit int, v, last N) {
+	if v != last {
+		w.distance(bit, int64(v)-int64(last))
 	}
 }
 
-func appendCandidate(b []byte, c *store.Candidate) []byte {
-	b = appendNumber(b, 1, c.Key.Num)
-	b = appendNumber(b, 2, uint64(c.Key.Version))
-	b = appendText(b, 3, c.Ref.Scope)
-	b = appendText(b, 4, c.Ref.ID)
-	b = appendSigned(b, 5, int64(c.Ref.Page))
-	b = appendNumber(b, 6, uint64(c.Ref.Version))
-	b = appendNumber(b, 7, uint64(c.Kind))
-	b = appendNumber(b, 8, uint64(c.Provenance))
-	b = appendSigned(b, 9, c.AsOf)
-	b = appendSigned(b, 10, int64(c.Tokens))
-	b = appendSigned(b, 11, int64(c.Pages))
-	b = appendFlag(b, 12, c.Pinned)
-	b = appendFlag(b, 13, c.Recent)
-	b = appendNumber(b, 14, c.Group)
-	b = appendText(b, 15, c.GroupName)
-	b = appendSigned(b, 16, c.Seq)
-	h := &c.Lexical
-	b = appendNumber(b, 17, h.Num)
-	for i, x := range [...]float64{h.Score, h.Own, h.Near, h.Group, h.Speaker, h.Date, h.First, h.Forms, h.Level} {
-		b = appendFloat(b, byte(18+i), x)
-	}
-	b = appendNumber(b, 27, h.Via)
-	b = appendFlag(b, 28, c.Near)
-	if c.Cosine != nil {
-		b = binary.BigEndian.AppendUint64(append(b, 29, 8), math.Float64bits(*c.Cosine))
-	}
-	b = appendFloat(b, 30, c.Beside)
-	b = appendText(b, 31, c.Excluded)
-	return appendNumber(b, 32, uint64(h.Has))
+func (w *rowWriter) distance(bit int, d int64) {
+	w.mask |= 1 << bit
+	w.rows = binary.AppendVarint(w.rows, d)
 }
 
-// appendNumber and the functions below append a field, unless it is zero.
-func appendNumber(b []byte, tag byte, n uint64) []byte {
-	if n == 0 {
-		return b
+func (w *rowWriter) flag(bit int, v, last bool) {
+	if v != last {
+		w.mask |= 1 << bit
 	}
-	at := len(b) + 2
-	b = binary.AppendUvarint(append(b, tag, 0), n)
-	b[at-1] = byte(len(b) - at)
-	return b
 }
 
-func appendSigned(b []byte, tag byte, n int64) []byte {
-	return appendNumber(b, tag, uint64(n)<<1^uint64(n>>63)) // as AppendVarint does
-}
-
-func appendFlag(b []byte, tag byte, is bool) []byte {
-	if is {
-		b = append(b, tag, 1, 1)
+func (w *rowWriter) float(bit int, v, last float64) {
+	if v != last {
+		w.mask |= 1 << bit
+		w.rows = binary.BigEndian.AppendUint64(w.rows, math.Float64bits(v))
 	}
-	return b
 }
 
-func appendFloat(b []byte, tag byte, x float64) []byte {
-	if x != 0 {
-		b = binary.BigEndian.AppendUint64(append(b, tag, 8), math.Float64bits(x))
+func (w *rowWriter) cosine(bit int, v, last *float64) {
+	switch {
+	case v != nil:
+		w.mask |= 1 << bit
+		w.rows = binary.BigEndian.AppendUint64(append(w.rows, 1), math.Float64bits(*v))
+	case last != nil:
+		w.mask |= 1 << bit
+		w.rows = append(w.rows, 0)
 	}
-	return b
 }
 
-func appendText(b []byte, tag byte, s string) []byte {
-	if s != "" {
-		b = append(binary.AppendUvarint(append(b, tag), uint64(len(s))), s...)
+func (w *rowWriter) text(bit int, v, last string) {
+	if v != last {
+		w.mask |= 1 << bit
+		w.rows = binary.AppendUvarint(w.rows, uint64(len(v)))
+		w.texts = append(w.texts, v...)
 	}
-	return b
 }
 
-// getCandidates reads the elements of a list of candidates, those in the usual form directly: by the list of fields they took longer
-// than the rest of an assembly's trip.
-func getCandidates(d *reader, n int) ([]store.Candidate, error) {
-	out := make([]store.Candidate, 0, min(n, atOnce))
-	var last store.Candidate
-	for range n {
-		b := d.b[len(d.b)-d.in.Len():]
-		const bin8 = 0xc4 // of msgpack
-		out = append(out, store.Candidate{})
-		c := &out[len(out)-1]
-		if len(b) > 2 && b[0] == bin8 && int(b[1]) <= len(b)-2 && readCandidate(b[2:2+b[1]], c, &last) {
-			_, _ = d.in.Seek(2+int64(b[1]), io.SeekCurrent) // it is there
-		} else {
-			*c = store.Candidate{}
-			if err := getRecord(d, candidateRecord, reflect.ValueOf(c).Elem()); err != nil {
-				return nil, err
-			}
+// rowReader reads rows. It counts what it has read: to cut it off would be a write barrier for each field.
+type rowReader struct {
+	b     []byte
+	texts string
+	at    int // in b
+	text  int // in texts
+	bad   bool
+}
+
+// errRows means that a list of candidates is not what putCandidates writes.
+var errRows = errors.New("a list of candidates is malformed")
+
+// getCandidates reads a list. All texts are one string in memory.
+func getCandidates(d *reader) ([]store.Candidate, error) {
+	b, err := d.borrow()
+	if err != nil {
+		return nil, err
+	}
+	head := codec.Decoder{B: b}
+	r := rowReader{texts: head.Str()}
+	n := head.Count(4)
+	r.b = head.B
+	out := make([]store.Candidate, min(n, 1), min(n, atOnce))
+	for i := range n {
+		if i > 0 {
+			out = append(out, out[i-1])
 		}
-		last = *c
+		if r.row(&out[i]); r.bad {
+			break
+		}
+	}
+	if head.Err != nil || r.bad || r.at < len(r.b) || r.text < len(r.texts) {
+		return nil, errRows
 	}
 	return out, nil
 }
 
-// readCandidate reads a candidate whose fields are short and known; false: candidateFields must read it. Most have the scope and
-// the group of the last one.
-func readCandidate(b []byte, c, last *store.Candidate) bool {
-	tag, ok := byte(0), true
-	for ok && len(b) > 2 && b[0] > tag && b[1] < 0x80 && int(b[1]) <= len(b)-2 && b[1] > 0 {
-		v := b[2 : 2+b[1]]
-		tag, b = b[0], b[2+b[1]:]
-		switch tag {
-		case 1:
-			ok = number(v, &c.Key.Num)
-		case 2:
-			ok = number(v, &c.Key.Version)
-		case 3:
-			c.Ref.Scope = again(v, last.Ref.Scope)
-		case 4:
-			c.Ref.ID = string(v)
-		case 5:
-			ok = signed(v, &c.Ref.Page)
-		case 6:
-			ok = number(v, &c.Ref.Version)
-		case 7:
-			ok = number(v, &c.Kind)
-		case 8:
-			ok = number(v, &c.Provenance)
-		case 9:
-			ok = signed(v, &c.AsOf)
-		case 10:
-			ok = signed(v, &c.Tokens)
-		case 11:
-			ok = signed(v, &c.Pages)
-		case 14:
-			ok = number(v, &c.Group)
-		case 15:
-			c.GroupName = again(v, last.GroupName)
-		case 16:
-			ok = signed(v, &c.Seq)
-		case 17:
-			ok = number(v, &c.Lexical.Num)
-		case 18:
-			ok = float(v, &c.Lexical.Score)
-		case 19:
-			ok = float(v, &c.Lexical.Own)
-		case 20:
-			ok = float(v, &c.Lexical.Near)
-		case 21:
-			ok = float(v, &c.Lexical.Group)
-		case 26:
-			ok = float(v, &c.Lexical.Level)
-		case 30:
-			ok = float(v, &c.Beside)
-		case 32:
-			ok = number(v, &c.Lexical.Has)
+// row reads a row. c has the fields of the previous row.
+func (r *rowReader) row(c *store.Candidate) {
+	mask, lexical := uint32(0), c.Lexical.Num-c.Key.Num
+	if b := r.take(4); b != nil {
+		mask = binary.LittleEndian.Uint32(b)
+	}
+	h := &c.Lexical
+	scores := [...]*float64{&h.Score, &h.Own, &h.Near, &h.Group, &h.Speaker, &h.Date, &h.First, &h.Forms, &h.Level}
+	for ; mask != 0 && !r.bad; mask &= mask - 1 {
+		switch bit := bits.TrailingZeros32(mask); {
+		case bit < 16:
+			r.field(c, bit)
+		case bit == 16:
+			getNumber(r, &lexical)
+		case bit < 26:
+			r.float(scores[bit-17])
+		case bit == 26:
+			getNumber(r, &h.Via)
+		case bit == 27:
+			c.Near = !c.Near
+		case bit == 28:
+			r.cosine(&c.Cosine)
+		case bit == 29:
+			r.float(&c.Beside)
+		case bit == 30:
+			r.string(&c.Excluded)
 		default:
-			return false
+			getNumber(r, &h.Has)
 		}
 	}
-	return ok && len(b) == 0
+	h.Num = c.Key.Num + lexical
 }
 
-// number, signed and float read the whole of a value.
-func number[N ~uint8 | ~uint32 | ~uint64](v []byte, to *N) bool {
-	x, n := binary.Uvarint(v)
-	*to = N(x)
-	return n == len(v) && uint64(*to) == x
-}
-
-func signed[N ~int | ~int64](v []byte, to *N) bool {
-	x, n := binary.Varint(v)
-	*to = N(x)
-	return n == len(v) && int64(*to) == x
-}
-
-func float(v []byte, to *float64) bool {
-	if len(v) != 8 {
-		return false
+// field reads one of the first fields.
+func (r *rowReader) field(c *store.Candidate, bit int) {
+	switch bit {
+	case 0:
+		getNumber(r, &c.Key.Num)
+	case 1:
+		getNumber(r, &c.Key.Version)
+	case 2:
+		r.string(&c.Ref.Scope)
+	case 3:
+		r.string(&c.Ref.ID)
+	case 4:
+		getNumber(r, &c.Ref.Page)
+	case 5:
+		getNumber(r, &c.Ref.Version)
+	case 6:
+		getNumber(r, &c.Kind)
+	case 7:
+		getNumber(r, &c.Provenance)
+	case 8:
+		getNumber(r, &c.AsOf)
+	case 9:
+		getNumber(r, &c.Tokens)
+	case 10:
+		getNumber(r, &c.Pages)
+	case 11:
+		c.Pinned = !c.Pinned
+	case 12:
+		c.Recent = !c.Recent
+	case 13:
+		getNumber(r, &c.Group)
+	case 14:
+		r.string(&c.GroupName)
+	case 15:
+		getNumber(r, &c.Seq)
 	}
-	*to = math.Float64frombits(binary.BigEndian.Uint64(v))
-	return !math.IsNaN(*to) && !math.IsInf(*to, 0)
 }
 
-// again returns v as a string, and last if that is the same.
-func again(v []byte, last string) string {
-	if string(v) == last {
-		return last
+// take returns the next bytes; nil: there are fewer.
+func (r *rowReader) take(n int) []byte {
+	if r.at+n > len(r.b) {
+		r.bad = true
+		return nil
 	}
-	return string(v)
+	r.at += n
+	return r.b[r.at-n : r.at]
+}
+
+// getNumber adds a distance, unless the sum does not fit.
+func getNumber[N numeric](r *rowReader, to *N) {
+	d, n := binary.Varint(r.b[r.at:])
+	v := int64(*to) + d
+	if n <= 0 || int64(N(v)) != v {
+		r.bad = true
+		return
+	}
+	*to = N(v)
+	r.at += n
+}
+
+// float reads a number that can be compared.
+func (r *rowReader) float(to *float64) {
+	if b := r.take(8); b != nil {
+		*to = math.Float64frombits(binary.BigEndian.Uint64(b))
+		r.bad = math.IsNaN(*to) || math.IsInf(*to, 0)
+	}
+}
+
+func (r *rowReader) cosine(to **float64) {
+	b := r.take(1)
+	switch {
+	case b == nil:
+	case b[0] == 0:
+		*to = nil
+	case b[0] == 1:
+		*to = new(float64)
+		r.float(*to)
+	default:
+		r.bad = true
+	}
+}
+
+func (r *rowReader) string(to *string) {
+	n, k := binary.Uvarint(r.b[r.at:])
+	if k <= 0 || n > uint64(len(r.texts)-r.text) {
+		r.bad = true
+		return
+	}
+	*to = r.texts[r.text : r.text+int(n)]
+	r.text += int(n)
+	r.at += k
 }

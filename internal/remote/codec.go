@@ -19,8 +19,8 @@ import (
 )
 
 // The plain data of package store crosses the socket as msgpack. What is stored (an artefact, a put,
-// a leaf) and what comes in hundreds (a candidate) is a byte string of its fields by number, from the
-// same list as its row (codec.Record). Every other struct is a map of its fields by name without
+// a leaf) is a byte string of its fields by number, from the same list as its row (codec.Record). A
+// list of candidates has a form of its own (candidate.go). Every other struct is a map of its fields by name without
 // those that are zero, so that either side may have fields that the other does not know. Nil and
 // empty differ. A time is its seconds and nanoseconds and comes back in UTC. An error keeps its types
 // (errors.go).
@@ -56,7 +56,6 @@ var recordTypes = map[reflect.Type]record{
 	reflect.TypeFor[store.Artefact]():  recordOf(format.ArtefactFields.Append, format.ArtefactFields.Read),
 	reflect.TypeFor[store.Put]():       recordOf(format.PutFields.Append, format.PutFields.Read),
 	reflect.TypeFor[manifest.Record](): recordOf(archive.AppendRecord, archive.ReadRecord),
-	reflect.TypeFor[store.Candidate](): candidateRecord,
 }
 
 // putRecord writes a record as a byte string.
@@ -219,11 +218,11 @@ func putList(e *writer, v reflect.Value) error {
 		e.bytes(bytesOf(v))
 		return nil
 	}
-	e.list(v.Len())
-	if list, is := v.Interface().([]store.Candidate); is {
-		putCandidates(e, list)
+	if v.Type() == candidatesType {
+		putCandidates(e, v.Interface().([]store.Candidate))
 		return nil
 	}
+	e.list(v.Len())
 	for i := range v.Len() {
 		if err := put(e, v.Index(i)); err != nil {
 			return err
@@ -395,6 +394,11 @@ func getList(d *reader, v reflect.Value) error {
 	if t.Elem().Kind() == reflect.Uint8 {
 		return getBytes(d, v)
 	}
+	if t == candidatesType {
+		list, err := getCandidates(d)
+		v.Set(reflect.ValueOf(list))
+		return err
+	}
 	n, err := d.list()
 	if err != nil {
 		return err
@@ -434,11 +438,6 @@ func getBytes(d *reader, v reflect.Value) error {
 // getElements reads a slice of n elements, each by reflection. Memory is taken as they come, not as
 // they are announced.
 func getElements(d *reader, v reflect.Value, n int) error {
-	if to, is := v.Addr().Interface().(*[]store.Candidate); is {
-		list, err := getCandidates(d, n)
-		*to = list
-		return err
-	}
 	t := v.Type()
 	out := reflect.MakeSlice(t, min(n, atOnce), min(n, atOnce))
 	r, is := recordTypes[t.Elem()]

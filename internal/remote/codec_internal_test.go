@@ -184,9 +184,15 @@ func TestUnpackRefuses(t *testing.T) { // not parallel: it measures what is allo
 	for name, b := range map[string][]byte{
 		"a value behind":     append(bytes.Clone(good), 0xc0),
 		"4 G hits":           append([]byte("\x81\xa4Hits"), 0xdd, 0xff, 0xff, 0xff, 0xff),
-		"4 G bytes":          append([]byte("\x81\xa4Hits\x91"), 0xc6, 0xff, 0xff, 0xff, 0xff),
-		"a tag that is none": []byte("\x81\xa4Hits\x91\xc4\x03\xff\x01\x01"),
-		"a field cut":        []byte("\x81\xa4Hits\x91\xc4\x02\x03\x05"),
+		"4 G bytes":          append([]byte("\x81\xa4Hits"), 0xc6, 0xff, 0xff, 0xff, 0xff),
+		"4 G rows":           []byte("\x81\xa4Hits\xc4\x06\x00\xff\xff\xff\xff\x0f"),
+		"4 G of texts":       []byte("\x81\xa4Hits\xc4\x05\xff\xff\xff\xff\x0f"),
+		"a number missing":   []byte("\x81\xa4Hits\xc4\x06\x00\x01\x00\x00\x00\x80"),
+		"a field cut":        []byte("\x81\xa4Hits\xc4\x06\x00\x01\x00\x00\x02\x00"),
+		"a number too large": []byte("\x81\xa4Hits\xc4\x08\x00\x01\x40\x00\x00\x00\x80\x04"),
+		"a text too long":    []byte("\x81\xa4Hits\xc4\x08\x01x\x01\x04\x00\x00\x00\x02"),
+		"a text left":        []byte("\x81\xa4Hits\xc4\x07\x01x\x01\x00\x00\x00\x00"),
+		"a row behind":       []byte("\x81\xa4Hits\xc4\x06\x00\x00\x00\x00\x00\x00"),
 		"a deep list":        append([]byte("\x81\xa4Hits"), bytes.Repeat([]byte{0x91}, 1<<20)...),
 		"a deep unknown":     append([]byte("\x82\xa3New"), bytes.Repeat([]byte{0x91}, 10<<20)...), // a call for each level would end the process
 		"4 G unknown":        append([]byte("\x82\xa3New"), 0xdf, 0xff, 0xff, 0xff, 0xff),
@@ -204,7 +210,7 @@ func TestUnpackRefuses(t *testing.T) { // not parallel: it measures what is allo
 
 func FuzzUnpack(f *testing.F) {
 	n := 0
-	for _, typ := range []reflect.Type{reflect.TypeFor[store.Batch](), reflect.TypeFor[store.ScanPage](), reflect.TypeFor[manifest.Record]()} {
+	for _, typ := range []reflect.Type{reflect.TypeFor[store.Batch](), reflect.TypeFor[store.ScanPage](), reflect.TypeFor[manifest.Record](), reflect.TypeFor[store.Candidates]()} {
 		v := reflect.New(typ)
 		fill(v.Elem(), &n)
 		b := must(pack(v.Interface()))(f)
@@ -213,7 +219,7 @@ func FuzzUnpack(f *testing.F) {
 	f.Add(deepError(4 * maxDepth))
 	f.Add([]byte("\x81\xa3Err\x94\xb2store.CorruptError\xc0\xc0\xc0")) // a nil of its type
 	f.Fuzz(func(t *testing.T, b []byte) {
-		for _, v := range []any{&store.Batch{}, &store.ScanPage{}, &manifest.Record{}, &struct{ Err error }{}} {
+		for _, v := range []any{&store.Batch{}, &store.ScanPage{}, &manifest.Record{}, &store.Candidates{}, &struct{ Err error }{}} {
 			if unpack(b, v) == nil {
 				must(pack(v))(t)
 			}

@@ -16,6 +16,7 @@ type writer struct {
 	b      bytes.Buffer
 	e      *msgpack.Encoder
 	record codec.Encoder // of the record that is written
+	texts  []byte        // of the candidates that are written
 	err    error
 	depth  int // of errors in errors
 }
@@ -35,7 +36,7 @@ func newWriter() *writer {
 
 // done returns w to the pool, unless a large message made its buffers large.
 func (w *writer) done() {
-	if w.b.Cap()+cap(w.record.B) > maxWriter {
+	if w.b.Cap()+cap(w.record.B)+cap(w.texts) > maxWriter {
 		return
 	}
 	w.b.Reset()
@@ -61,9 +62,16 @@ func (w *writer) text(v string)     { w.keep(w.e.EncodeString(v)) }
 func (w *writer) list(n int)        { w.keep(w.e.EncodeArrayLen(n)) }
 func (w *writer) dict(n int)        { w.keep(w.e.EncodeMapLen(n)) }
 
-func (w *writer) bytes(v []byte) {
-	w.keep(w.e.EncodeBytesLen(len(v)))
-	w.b.Write(v)
+// bytes writes a byte string of some parts.
+func (w *writer) bytes(parts ...[]byte) {
+	n := 0
+	for _, v := range parts {
+		n += len(v)
+	}
+	w.keep(w.e.EncodeBytesLen(n))
+	for _, v := range parts {
+		w.b.Write(v)
+	}
 }
 
 // reader is a message being read. Nothing in it is trusted: memory is taken as values come, not as
