@@ -100,10 +100,17 @@ func TestBudgetIsNeverExceeded(t *testing.T) {
 				q.Session = ""
 				a, err = s.Assemble(ctx, q)
 			}
+			exact := q
 			if err != nil {
 				require.ErrorIs(rt, err, store.ErrBudget)
+				var short *triage.BudgetError
+				require.ErrorAs(rt, err, &short)
+				exact.Budget += short.Shortfall
+				require.NoError(rt, errOf(s.Assemble(ctx, exact)), "the shortfall is what was missing: %v", err)
 				continue
 			}
+			exact.Budget = q.Reserve + a.Tokens
+			require.NoError(rt, errOf(s.Assemble(ctx, exact)), "a context fits into a budget of its size")
 			require.LessOrEqual(rt, count.Count(a.Text()), q.Budget-q.Reserve)
 			require.Equal(rt, count.Count(a.Text()), a.Tokens)
 			fate := map[Ref]bool{}

@@ -42,9 +42,8 @@ import (
 
 // fit decides which winners go into the context.
 func (a *assembling) fit(ctx context.Context) error {
-	count := a.counter.Count
 	preamble := a.preamble()
-	recounted, least := false, false // least: there is room for the system part alone
+	recounted, least := false, 0 // least: how often the system part alone was tried
 	for shrink := 0; ; {
 		req := triage.Request{Budget: a.q.Budget - preamble - shrink, Reserve: a.q.Reserve, Overflow: a.q.overflow(), InOrder: a.q.Session == ""}
 		if a.q.Session != "" { // a share for the newest pages helps in a conversation; elsewhere it only costs recall
@@ -76,10 +75,11 @@ func (a *assembling) fit(ctx context.Context) error {
 			}
 		}
 		if err != nil {
-			// What other pages took for their frame is free again without them.
+			// What other pages took for their frame is free again without them, and pages that are counted apart take a little
+			// more than the whole: the system part gets what it asks for, and is counted where it stands. A recount may ask for more.
 			var short *triage.BudgetError
-			if room := a.q.Budget - preamble - a.q.Reserve; shrink > 0 && !least && errors.As(err, &short) && short.Need <= room {
-				shrink, least = room-short.Need, true
+			if errors.As(err, &short) && least < 2 && !a.q.ContentsOnly {
+				shrink, least = a.q.Budget-preamble-a.q.Reserve-short.Need, least+1
 				continue
 			}
 			return fmt.Errorf("%w: %w", store.ErrBudget, withPreamble(err, preamble+shrink))
@@ -92,7 +92,7 @@ func (a *assembling) fit(ctx context.Context) error {
 		a.out.Tokens = a.countShown()
 		excess := a.out.Tokens - (a.q.Budget - a.q.Reserve)
 		if _, before := render.Frame(a.scratch.pages, a.q.LongForm); before != "" {
-			excess += count(before)
+			excess += a.counter.Count(before)
 		}
 		if excess <= 0 {
 			a.apportion()
@@ -103,8 +103,9 @@ func (a *assembling) fit(ctx context.Context) error {
 			a.unplace()
 			continue
 		}
-		if len(res.Placed) == 0 || least {
-			return fmt.Errorf("%w: the frame of %d pages needs %d tokens more; raise Budget by %d", store.ErrBudget, len(res.Placed), excess, excess)
+		if len(res.Placed) == 0 || least > 0 {
+			has := a.q.Budget - a.q.Reserve
+			return fmt.Errorf("%w: %w", store.ErrBudget, &triage.BudgetError{Need: has + excess, Have: has, Shortfall: excess})
 		}
 		shrink += excess
 		a.unplace()

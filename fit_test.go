@@ -91,8 +91,7 @@ func TestFillTiers(t *testing.T) {
 	var short *triage.BudgetError
 	require.ErrorAs(t, err, &short)
 	require.Equal(t, short.Need-short.Have, short.Shortfall)
-	need := 12 + short.Shortfall
-	require.NoError(t, errOf(s.Assemble(ctx, q(need+8))), "the shortfall is what was missing, but for a rounding of the whole")
+	require.NoError(t, errOf(s.Assemble(ctx, q(12+short.Shortfall))), "the shortfall is what was missing")
 }
 
 // A query names its counter: the context is counted by it, stored counts of another one are not used, and the manifest says
