@@ -132,9 +132,9 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request, most Role) err
 	case !ok:
 		return refuse("call", fmt.Sprintf("there is no %.100s", r.URL.Path), "paths begin with /v1/; GET /v1/schema lists them")
 	case name == "schema":
-		return only(w, r, http.MethodGet, func() (any, error) { return Schema() })
+		return without(w, r, func() (any, error) { return Schema() })
 	case name == "status":
-		return only(w, r, http.MethodGet, func() (any, error) { return s.status(r.Context(), most) })
+		return without(w, r, func() (any, error) { return s.status(r.Context(), most) })
 	case name == "hello":
 		return s.withBody(w, r, func(body []byte) (any, error) {
 			var in helloIn
@@ -144,9 +144,9 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request, most Role) err
 			return s.hello(in, most)
 		})
 	case name == "bye":
-		return only(w, r, http.MethodPost, func() (any, error) { s.bye(r.Header.Get(headerKey)); return struct{}{}, nil })
+		return s.bare(w, r, func() error { s.bye(r.Header.Get(headerKey)); return nil })
 	case name == "stop":
-		return only(w, r, http.MethodPost, func() (any, error) { return struct{}{}, s.askToStop(most) })
+		return s.bare(w, r, func() error { return s.askToStop(most) })
 	}
 	c, ok := byName[name]
 	if !ok {
@@ -205,9 +205,10 @@ func timeout(given string) (time.Duration, error) {
 	return time.Duration(n) * time.Second, nil
 }
 
-func only(w http.ResponseWriter, r *http.Request, method string, do func() (any, error)) error {
-	if r.Method != method {
-		return wrongMethod(r, method)
+// without answers a call that has no argument.
+func without(w http.ResponseWriter, r *http.Request, do func() (any, error)) error {
+	if r.Method != http.MethodGet {
+		return wrongMethod(r, http.MethodGet)
 	}
 	v, err := do()
 	return writeAnswer(w, v, err)
@@ -225,6 +226,16 @@ func (s *Server) withBody(w http.ResponseWriter, r *http.Request, do func([]byte
 	}
 	v, err := do(body)
 	return writeAnswer(w, v, err)
+}
+
+// bare answers a call whose argument and answer have no fields.
+func (s *Server) bare(w http.ResponseWriter, r *http.Request, do func() error) error {
+	return s.withBody(w, r, func(body []byte) (any, error) {
+		if err := decode(body, new(struct{})); err != nil {
+			return nil, err
+		}
+		return struct{}{}, do()
+	})
 }
 
 // readBody reads the argument of a call, which must arrive within partTime.

@@ -289,6 +289,9 @@ func TestCallersAreBound(t *testing.T) {
 		d.fails(key, call, m{}, "role")
 	}
 	d.fails(key, "put", m{"writes": []m{{"id": "x", "text": "y", "kind": "system"}}}, "gated")
+	d.fails(key, "bye", m{"key": "another"}, "body")
+	d.fails(operator, "stop", []int{1}, "body")
+	d.ok(key, "list", m{})
 	d.ok(key, "bye", m{})
 	d.fails(key, "list", m{}, "key")
 	d.fails(nil, "list", m{}, "scope")
