@@ -328,6 +328,7 @@ func (s *Engine) loadTail(tx Reader) error {
 		}
 		s.index.Add(s.doc(num, p.scope, head, text, nil))
 	}
+	s.index.Loaded()
 	return nil
 }
 

@@ -25,7 +25,7 @@ const maxSpan = 1 << 32
 //	last                    the owner's lock alone
 //	manifest, merging       changed under the owner's write lock and mu, so either is enough to read
 //	removed, pending        the same
-//	cols, tail, parts, purge mu
+//	cols, tail, parts       mu; loaded and purge too
 //	fresh, waiting          freshMu
 //
 // A crash loses what is in memory only: the rows have a list of segments that is whole, and the
@@ -42,6 +42,7 @@ type Index struct {
 	tail     tail
 	parts    partWriter
 	last     uint64   // greatest number added
+	loaded   uint64   // the last one of the open: after it the part is folded
 	merging  *merging // what Step has not finished; nil: nothing
 
 	freshMu sync.Mutex // after mu
@@ -183,6 +184,16 @@ func (x *Index) Add(d Doc) {
 	}
 }
 
+// Loaded tells that the pages above Through were added. They are kept in little memory until others come. Call it before the
+// first question.
+func (x *Index) Loaded() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.loaded = x.last; !x.behind.Load() {
+		x.parts.fold(x.tail)
+	}
+}
+
 // Due reports whether so many pages wait that the owner should call Invert. Fewer can wait for a
 // call that needs them.
 func (x *Index) Due() bool {
@@ -249,6 +260,9 @@ func (x *Index) enter() bool {
 		x.cols.add(d.row())
 		x.parts.add(&x.tail, *d)
 		d.Analysis.done()
+		if d.Num == x.loaded {
+			x.parts.fold(x.tail)
+		}
 	}
 	return true
 }

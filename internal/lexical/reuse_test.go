@@ -149,3 +149,70 @@ func TestTermsAreKept(t *testing.T) {
 		copy(l.df, df)
 	}), "the control")
 }
+
+// A part that was folded answers as before, and unfolded it takes pages and is packed as if it had never been; pages that were removed and pages
+// without words are in it. Whether the pages of an open were entered before it ended makes no difference.
+func TestFolded(t *testing.T) {
+	t.Parallel()
+	const pages = 30
+	fill := func(at uint64, loaded, entered bool) (memStore, []Hit) {
+		s, w := memStore{}, newWorld()
+		x := s.open(t)
+		var hits []Hit
+		ask := func() {
+			for _, term := range []string{"all", "m1", "m3", "none"} {
+				hits = append(hits, s.search(t, x, w, Query{Scopes: []uint32{1, 2, 3}, Terms: []string{term}, K: pages})...)
+			}
+		}
+		for num := uint64(1); num <= pages; num++ {
+			d := Doc{Num: num, Scope: uint32(num%3 + 1), Group: num/10 + 1, Analysis: words("all", 1, fmt.Sprintf("m%d", num%7), int(num%4+1))}
+			if num%5 == 1 {
+				d.Analysis = Analysis{}
+			}
+			w.add(d)
+			if x.Add(d); num != at {
+				continue
+			}
+			if entered {
+				x.invertAll()
+			}
+			if loaded {
+				x.Loaded()
+			}
+			ask()
+			x.Remove(num / 2)
+			ask()
+			require.Equal(t, loaded, x.tail[0].packed != nil)
+		}
+		ask()
+		require.Len(t, x.tail, 1)
+		require.Equal(t, loaded && at == pages, x.tail[0].packed != nil)
+		s.checkpoint(t, x, false)
+		require.Empty(t, s, "it waits for more pages")
+		s.checkpoint(t, x, true)
+		require.EqualValues(t, pages, x.Through())
+		return s, hits
+	}
+	for at := range uint64(pages) {
+		rows, hits := fill(at+1, false, false)
+		require.NotEmpty(t, hits)
+		for _, entered := range []bool{false, true} {
+			s, h := fill(at+1, true, entered)
+			require.Equal(t, rows, s)
+			require.Equal(t, hits, h)
+		}
+	}
+}
+
+// A part that is larger is not folded: the page that comes next would wait.
+func TestFoldedIsSmall(t *testing.T) {
+	for pages, want := range map[uint64]bool{foldedDocs: true, foldedDocs + 1: false} {
+		x := memStore{}.open(t)
+		for num := range pages {
+			x.Add(Doc{Num: num + 1, Scope: 1, Analysis: words("all", 1)})
+		}
+		x.Loaded()
+		x.invertAll()
+		require.Equal(t, want, x.tail[0].packed != nil)
+	}
+}

@@ -11,7 +11,8 @@ import (
 // lock, and pages come while a checkpoint runs.
 //
 //	open ──full──▶ packed ──written──▶ gone
-//	 └──closed (a forced checkpoint, or a Built behind it)──▶ written as it is
+//	 ├──closed (a forced checkpoint, or a Built behind it)──▶ written as it is
+//	 └──folded (the pages of an open)──unfolded by the next page──▶ open
 type tail []*part
 
 // What fills a part: flushDocs pages, partPosts postings or partTerms terms. A part is packed and
@@ -28,7 +29,7 @@ type part struct {
 	removed int      // pages, which readers of lists must leave out
 	closed  bool     // takes no more pages
 	lists   *lists   // while it takes pages
-	packed  *packed  // when it is full
+	packed  *packed  // when it is full, or folded
 }
 
 // lists are the postings of an open part.
@@ -72,6 +73,9 @@ func (w *partWriter) add(t *tail, d Doc) {
 		n++
 	}
 	p := (*t)[n-1]
+	if p.packed != nil {
+		w.unfold(p)
+	}
 	p.docs = append(p.docs, d.row())
 	p.lists.add(d.Scope, d.Analysis.Terms)
 	if len(p.docs) >= flushDocs || len(p.lists.uses) >= partPosts || p.lists.used >= partTerms {
@@ -99,6 +103,38 @@ func (w *partWriter) pack(p *part) {
 		w.packer = packer{}
 	}
 	p.lists = nil
+}
+
+// foldedDocs is the most pages of a part that is folded: the page that unfolds it waits.
+const foldedDocs = 128
+
+// fold packs a small part that still takes pages, and frees the memory for others: of a database that is opened and only read, as
+// most of a process with a thousand are, its lists took more memory than all else.
+func (w *partWriter) fold(t tail) {
+	if n := len(t); n > 0 && !t[n-1].closed && t[n-1].packed == nil && len(t[n-1].docs) <= foldedDocs {
+		p := t[n-1]
+		p.docs = clip(p.docs)
+		p.packed, p.lists = w.packer.pack(p.lists, p.docs), nil
+		*w = partWriter{}
+	}
+}
+
+// unfold is the reverse of fold.
+func (w *partWriter) unfold(p *part) {
+	pages := make([][]TermCount, len(p.docs))
+	if p.packed.terms > 0 {
+		for of := p.packed.walk(0, 0); of.next(); {
+			term := string(of.term)
+			of.list.each(func(num uint64, n uint32) {
+				i := sort.Search(len(p.docs), func(i int) bool { return p.docs[i].num >= num })
+				pages[i] = append(pages[i], TermCount{Term: term, N: n})
+			})
+		}
+	}
+	p.packed, p.lists = nil, w.lists()
+	for i, terms := range pages {
+		p.lists.add(p.docs[i].scope, terms)
+	}
 }
 
 // reset empties lists and keeps their memory, and their terms unless they are many.
