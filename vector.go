@@ -57,7 +57,7 @@ func (a *assembling) near(ctx context.Context, q *store.CandidateQuery, preset t
 		return a.byWords(ctx, err)
 	}
 	if a.vector = question; preset.Keep == 0 {
-		q.Near = &store.Near{Model: a.s.db.opts.Embedder.Model(), Vector: question, K: min(q.K+defaultTopK, MaxTopK)}
+		q.Near = &store.Near{Model: a.s.db.opts.Embedder.Model(), Vector: question, K: min(q.K, MaxTopK)}
 		q.K = min(q.K+moreWords, MaxTopK)
 	}
 	return nil
@@ -103,6 +103,9 @@ func (a *assembling) compare(ctx context.Context, preset triage.Preset, items []
 // with the best words. With a preset in two passes it takes those that recency and provenance keep, few enough to embed all
 // and the question.
 func (a *assembling) comparable(preset triage.Preset, items []item) []int {
+	if preset.Keep == 0 && !slices.ContainsFunc(items, func(it item) bool { return it.cosine == nil }) {
+		return nil
+	}
 	ids := triage.Shortlist(preset, a.triage(items))
 	limit := comparedPages * a.q.TopK
 	if preset.Keep > 0 {
@@ -125,6 +128,9 @@ func (a *assembling) comparable(preset triage.Preset, items []item) []int {
 
 // cosines makes the vectors of some items and sets their cosines.
 func (a *assembling) cosines(ctx context.Context, items []item, at []int, cosine func(x, y []float32) (float64, bool)) error {
+	if len(at) == 0 {
+		return nil
+	}
 	wanted := make([]vector.Item, len(at))
 	for j, i := range at {
 		if wanted[j].Key = items[i].cand.Key; items[i].own != nil {

@@ -243,6 +243,7 @@ type proposal struct {
 	hit    *lexical.Hit // nil: its words did not find it
 	recent bool
 	near   bool
+	cosine float64 // if near
 }
 
 // finding is the memory of one Candidates call; the next call uses it again.

@@ -234,7 +234,7 @@ func (m *nearModel) counted(q *store.ScanQuery) bits {
 	out, copied := m.has, false
 	for k, s := range m.sets {
 		other := q.Numbers > 0 && k.dims != q.Numbers
-		if s.Len() == 0 || !other && !q.Zeros {
+		if s.Len() == 0 || !other && (!q.Zeros || !s.Zeros()) {
 			continue
 		}
 		if !copied {
@@ -269,17 +269,27 @@ func (f *finding) addNear(m *nearModel) {
 		if h.Cosine < format.NearFloor {
 			break
 		}
-		f.found = append(f.found, proposal{num: h.Num, near: true})
+		f.found = append(f.found, proposal{num: h.Num, near: true, cosine: h.Cosine})
 	}
 }
 
 // compare sets the cosines of all candidates, however they were found, and what
-// their neighbours lend.
+// their neighbours lend. The candidates are in the order of what was found.
 func (f *finding) compare(hits []store.Candidate) {
 	cosines := make([]float64, len(hits))
+	found := f.found
 	for i := range hits {
 		h := &hits[i]
-		if c, ok := f.cosine(h.Key.Num); ok {
+		c, ok := 0.0, false
+		for ; len(found) > 0 && found[0].num == h.Key.Num; found = found[1:] {
+			if found[0].near {
+				c, ok = found[0].cosine, true
+			}
+		}
+		if !ok {
+			c, ok = f.cosine(h.Key.Num)
+		}
+		if ok {
 			cosines[i], h.Cosine = c, &cosines[i]
 		}
 		h.Beside = f.beside(h.Key.Num)

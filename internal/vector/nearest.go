@@ -6,7 +6,7 @@
 // they were added.
 //
 // Rejected: a graph (HNSW). Its answers depend on the order of insertion, a filter that few pages pass breaks its walk, and
-// deletions wear it out. A scan of sign bits is fast enough for a million pages (bench/README.md), and a filter makes it
+// deletions wear it out. A scan of codes of two bits is fast enough for a million pages (bench/README.md), and a filter makes it
 // faster.
 package vector
 
@@ -20,18 +20,18 @@ import (
 // Set holds vectors of one length, each under a page number. Its owner has one lock for it: Put and Remove run under the
 // write lock, everything else under the read lock.
 //
-// Each vector is kept twice. A search of many vectors first compares the signs, a bit for each dimension: where they differ
-// from the question's shows roughly how large the angle is. The numbers in 8 bits, relative to the largest, give the cosine,
-// to about .001 for the vectors of text models.
+// Each vector is kept twice. A search of many vectors first compares codes of two bits a number, which show roughly how large
+// the angle is. The numbers in 8 bits, relative to the largest, give the cosine, to about .001 for the vectors of text models.
 type Set struct {
-	dims, words, row int
-	nums             []uint64 // by slot; 0: free
-	signs            []uint64 // words of each slot
-	small            []uint8  // row of each slot: its numbers, each + middle, and zeros
-	sums             []uint32 // of small
-	scale            []float32
-	free             []uint32 // slots
-	slots            slotTable
+	dims, row int
+	nums      []uint64 // by slot; 0: free
+	codes     []code   // by full block of slots, see encode
+	small     []uint8  // row of each slot: its numbers, each + middle, and zeros
+	sums      []uint32 // of small
+	scale     []float32
+	free      []uint32 // slots
+	zeros     int      // vectors of zeros
+	slots     slotTable
 }
 
 // middle is added to a number of 8 bits, so that none is below 0.
@@ -39,7 +39,7 @@ const middle = 128
 
 // NewSet makes an empty set of vectors of a length.
 func NewSet(dims int) *Set {
-	return &Set{dims: dims, words: (dims + 63) / 64, row: (dims + 7) / 8 * 8}
+	return &Set{dims: dims, row: (dims + 7) / 8 * 8}
 }
 
 // Len counts the vectors.
@@ -50,6 +50,9 @@ func (s *Set) Has(num uint64) bool {
 	_, ok := s.slots.find(num)
 	return ok
 }
+
+// Zeros reports whether there are vectors of zeros.
+func (s *Set) Zeros() bool { return s.zeros > 0 }
 
 // Numbers ranges over the numbers that have a vector; with zeros, only those whose vector is of zeros.
 func (s *Set) Numbers(zeros bool) iter.Seq[uint64] {
@@ -64,7 +67,7 @@ func (s *Set) Numbers(zeros bool) iter.Seq[uint64] {
 
 // Bytes is the memory that the vectors take, without the spare capacity of the arrays.
 func (s *Set) Bytes() int {
-	return len(s.nums)*(8+4+4+8*s.words+s.row) + s.slots.bytes()
+	return len(s.nums)*(8+4+4+s.row) + 16*len(s.codes) + s.slots.bytes()
 }
 
 // Reserve makes room for as many vectors in all.
@@ -73,7 +76,7 @@ func (s *Set) Reserve(n int) {
 		return
 	}
 	s.nums, s.scale = withCapacity(s.nums, n), withCapacity(s.scale, n)
-	s.signs, s.sums = withCapacity(s.signs, n*s.words), withCapacity(s.sums, n)
+	s.codes, s.sums = withCapacity(s.codes, n/block*s.coded()), withCapacity(s.sums, n)
 	s.small = withCapacity(s.small, n*s.row)
 }
 
@@ -86,8 +89,9 @@ func withCapacity[T any](old []T, n int) []T { return append(make([]T, 0, n), ol
 func (s *Set) Join(from *Set) {
 	first := len(s.nums)
 	s.nums, s.scale = append(s.nums, from.nums...), append(s.scale, from.scale...)
-	s.signs, s.sums = append(s.signs, from.signs...), append(s.sums, from.sums...)
-	s.small = append(s.small, from.small...)
+	s.small, s.sums = append(s.small, from.small...), append(s.sums, from.sums...)
+	s.encodeFull(first, len(from.nums))
+	s.zeros += from.zeros
 	for i, num := range from.nums {
 		at := first + i
 		if num == 0 {
@@ -100,8 +104,8 @@ func (s *Set) Join(from *Set) {
 
 // Clear forgets all vectors and keeps the memory.
 func (s *Set) Clear() {
-	s.nums, s.scale, s.signs, s.sums = s.nums[:0], s.scale[:0], s.signs[:0], s.sums[:0]
-	s.small, s.free = s.small[:0], s.free[:0]
+	s.nums, s.scale, s.codes, s.sums = s.nums[:0], s.scale[:0], s.codes[:0], s.sums[:0]
+	s.small, s.free, s.zeros = s.small[:0], s.free[:0], 0
 	s.slots.clear()
 }
 
@@ -118,31 +122,41 @@ func (s *Set) Put(num uint64, v []float32) {
 		s.nums = append(s.nums, 0)
 		s.scale = append(s.scale, 0)
 		s.sums = append(s.sums, 0)
-		s.signs = append(s.signs, make([]uint64, s.words)...)
 		s.small = append(s.small, make([]uint8, s.row)...)
 	}
 	if s.nums[at] = num; !ok {
 		s.slots.put(num, at)
+	} else if s.scale[at] == 0 {
+		s.zeros--
 	}
-	s.sums[at], s.scale[at] = quantise(s.small[int(at)*s.row:][:s.dims], s.signs[int(at)*s.words:][:s.words], v)
+	s.sums[at], s.scale[at] = quantise(s.small[int(at)*s.row:][:s.dims], v)
+	if s.scale[at] == 0 {
+		s.zeros++
+	}
+	s.encodeFull(int(at), 1)
 }
 
 // Remove forgets a number.
 func (s *Set) Remove(num uint64) {
 	if at, ok := s.slots.find(num); ok {
 		s.slots.remove(num)
+		if s.scale[at] == 0 {
+			s.zeros--
+		}
 		s.nums[at] = 0
 		s.free = append(s.free, at)
+		if n := (int(at)/block + 1) * s.coded(); n <= len(s.codes) {
+			s.codes[n-1].low &^= 1 << (at % block)
+		}
 	}
 }
 
-// quantise fills in the small numbers of a vector and their signs. It returns the sum of the numbers as they are kept, and the
-// factor that makes a product of numbers a cosine.
-func quantise(small []uint8, signs []uint64, v []float32) (sum uint32, scale float32) {
+// quantise fills in the small numbers of a vector. It returns the sum of the numbers as they are kept, and the factor that makes a
+// product of numbers a cosine.
+func quantise(small []uint8, v []float32) (sum uint32, scale float32) {
 	unit := 127 / float64(largestOf(v))
 	if math.IsInf(unit, 0) {
 		clear(small)
-		clear(signs)
 		return 0, 0
 	}
 	square := 0
@@ -153,15 +167,79 @@ func quantise(small []uint8, signs []uint64, v []float32) (sum uint32, scale flo
 		sum += uint32(small[i])
 		square += int(n * n)
 	}
-	for w := range signs {
-		set := uint64(0)
-		for _, n := range slices.Backward(small[64*w : min(64*w+64, len(small))]) {
-			set = set<<1 | (middle-uint64(n))>>63
-		}
-		signs[w] = set
-	}
 	return sum, float32(1 / math.Sqrt(float64(square)))
 }
+
+// block is the number of slots whose codes lie side by side.
+const block = 64
+
+// code has the lower and the upper bits of the codes of a block of slots in one dimension.
+type code struct{ low, high uint64 }
+
+// coded is the number of elements of a block of codes.
+func (s *Set) coded() int { return s.row + 1 }
+
+// encodeFull makes the codes of the full blocks of some slots.
+func (s *Set) encodeFull(first, n int) {
+	for at := first - first%block; at < first+n && at+block <= len(s.nums); at += block {
+		from := at / block * s.coded()
+		if from == len(s.codes) {
+			s.codes = append(s.codes, make([]code, s.coded())...)
+		}
+		s.encode(s.codes[from:][:s.coded()], at)
+	}
+}
+
+// block returns the codes of the block at a slot. Those of a last block that is not full are made in the memory of tail.
+func (s *Set) block(at int, tail *[]code) []code {
+	if from := at / block * s.coded(); from < len(s.codes) {
+		return s.codes[from:][:s.coded()]
+	}
+	*tail = slices.Grow((*tail)[:0], s.coded())[:s.coded()]
+	s.encode(*tail, at)
+	return *tail
+}
+
+// encode makes the codes of a block of slots, or of those at the end that are not a block yet. A code has two bits: 0 to 3 for
+// numbers below -step, below 0, below step, and others, where step is about the mean size of the vector's numbers. After the
+// dimensions, the lower bits of the last element are the slots that can be found.
+func (s *Set) encode(codes []code, first int) {
+	const tops = 0x8080808080808080
+	clear(codes)
+	n := min(block, len(s.nums)-first)
+	var below, above [block]uint64 // by slot: what carries a byte of at least -step, or step, into its highest bit
+	for i := range n {
+		scale := float64(s.scale[first+i])
+		if s.nums[first+i] != 0 && scale > 0 {
+			codes[s.row].low |= 1 << i
+			below[i] = uint64(min(127, codeStep/(scale*math.Sqrt(float64(s.dims))))) * (tops >> 7)
+			above[i] = 128*(tops>>7) - below[i]
+		}
+	}
+	for d := 0; d < s.row; d += 8 {
+		eight := codes[d:][:8]
+		for from := 0; from < n; from += 8 {
+			var low, high uint64 // a byte for each of eight dimensions, a bit for each of eight slots
+			at, to := (first+from)*s.row+d, min(from+8, n)
+			for i := from; i < to; i++ {
+				w := binary.LittleEndian.Uint64(s.small[at:])
+				rest := w &^ tops
+				low = low>>1 | ((rest+above[i])&w|(rest+below[i])&^w)&tops
+				high = high>>1 | w&tops
+				at += s.row
+			}
+			low, high = low>>(from+8-to), high>>(from+8-to) // the first slot has the lowest bit
+			for j := range eight {
+				eight[j].low |= low & 0xff << (from & 63)
+				eight[j].high |= high & 0xff << (from & 63)
+				low, high = low>>8, high>>8
+			}
+		}
+	}
+}
+
+// codeStep is the step of codes relative to the root of the mean square: codes of four steps lose least with it.
+const codeStep = 1.05
 
 const magic = 3 << 51
 

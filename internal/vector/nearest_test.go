@@ -3,6 +3,7 @@ package vector
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -179,6 +180,16 @@ func TestEdges(t *testing.T) {
 	var f Finder
 	got := f.Search([]*Set{s}, NewQuestion([]float32{1, -1, 0}), 9, Visible{})
 	require.Len(t, got, 2, "a vector of zeros points nowhere")
+	require.True(t, s.Zeros())
+	joined := NewSet(3)
+	joined.Join(s)
+	require.True(t, joined.Zeros())
+	joined.Put(1, []float32{1, 0, 0})
+	require.False(t, joined.Zeros())
+	joined.Put(1, []float32{0, 0, 0})
+	require.True(t, joined.Zeros())
+	joined.Remove(1)
+	require.False(t, joined.Zeros())
 	require.EqualValues(t, 2, got[0].Num)
 	require.InDelta(t, 1, got[0].Cosine, 1e-6)
 	require.Empty(t, f.Search([]*Set{s}, NewQuestion([]float32{0, 0, 0}), 9, Visible{}))
@@ -311,7 +322,7 @@ func filled(n int) (*Set, *Finder) {
 	return s, &Finder{}
 }
 
-// TestScan: what the scan lists is what a look at all says, from any distance on.
+// TestScan: what is listed is what a look at all codes says, at first and then of those that are left.
 func TestScan(t *testing.T) {
 	rng := rand.New(rand.NewPCG(17, 18))
 	vecs := clustered(rng, 9000, 128, 40, .7)
@@ -328,42 +339,56 @@ func TestScan(t *testing.T) {
 	}
 	var f Finder
 	for i := range 20 {
-		q, v, from, left := NewQuestion(vecs[i*300]), Visible{}, 0, 1+rng.IntN(3000)
+		q, v, n := NewQuestion(vecs[i*300]), Visible{}, 1+rng.IntN(3000)
 		if i%2 > 0 {
-			v.Only, from = even, 60+rng.IntN(10)
+			v.Only = even
 		}
-		to := f.scan(sets, q, 9000*(1+i%2*99), from, left, &v) // the larger total makes it guess
-		got, want, last := map[uint64]bool{}, map[uint64]bool{}, 0
-		for _, p := range f.listed {
-			got[sets[p.set].nums[p.at]] = true
-			last = max(last, int(p.away))
-		}
-		for _, s := range sets {
-			for at, num := range s.nums {
-				if s.dims != 128 || num == 0 || i%2 > 0 && num%2 > 0 {
-					continue
-				}
-				n := 0
-				for j := range s.dims {
-					if w := q.weights[j/64]; (s.signs[at*s.words+j/64]^w.signs)>>(j%64)&1 > 0 {
-						n += int(w.low>>(j%64)&1 + w.high>>(j%64)&1*2)
-					}
-				}
-				if n >= from && n < to {
-					want[num] = true
+		away := map[place]int{}
+		for at, s := range sets {
+			for slot, num := range s.nums {
+				if s.dims == 128 && num != 0 && v.may(num) {
+					away[place{uint32(at), uint32(slot)}] = distance(s, q, slot)
 				}
 			}
 		}
-		require.Equal(t, want, got)
-		require.GreaterOrEqual(t, len(got), min(left, 1))
-		if len(got) >= left {
-			require.Equal(t, to-1, last, "the bound is that of the last")
+		f.scan(sets, q)
+		for left, ok := n, true; len(away) > 0; left *= 2 {
+			require.True(t, ok)
+			sorted := slices.Sorted(maps.Values(away))
+			bound, want := sorted[min(left, len(sorted))-1], map[place]bool{}
+			for p, d := range away {
+				if d <= bound {
+					want[p] = true
+					delete(away, p)
+				}
+			}
+			ok = f.list(sets, q, left, &v)
+			got := map[place]bool{}
+			for _, p := range f.listed {
+				got[p] = true
+			}
+			require.Equal(t, want, got)
 		}
-		require.Less(t, len(got)-left, 400, "no more than those as near as the last")
+		require.False(t, f.list(sets, q, n, &v))
 	}
 }
 
-// TestQuantise: codes and numbers are those of their definition.
+// distance is how far a slot is by its codes.
+func distance(s *Set, q *Question, slot int) (d int) {
+	var tail []code
+	codes := s.block(slot/block*block, &tail)
+	for i, w := range q.weights {
+		for _, some := range w {
+			for _, dim := range some {
+				low, high := codes[dim.at].low^dim.flip, codes[dim.at].high^dim.flip
+				d += (heaviest - i) * int(low>>(slot%block)&1+high>>(slot%block)&1*2)
+			}
+		}
+	}
+	return d
+}
+
+// TestQuantise: numbers and codes are those of their definition, in full blocks and in the last one.
 func TestQuantise(t *testing.T) {
 	rng := rand.New(rand.NewPCG(13, 14))
 	for i := range 400 {
@@ -374,16 +399,36 @@ func TestQuantise(t *testing.T) {
 			}
 			v[0] = 63.5
 		}
+		if i%5 == 0 {
+			v = slices.Repeat([]float32{1, -1}, 20)
+		}
 		s := NewSet(len(v))
+		others := rng.IntN(2 * block)
+		for num := range others {
+			s.Put(uint64(num+2), gauss(rng, len(v), nil, 1))
+		}
 		s.Put(1, v)
-		unit, sum := 127/float64(largestOf(v)), 0
+		s.Remove(uint64(others + 1))
+		row, unit, sum := s.small[others*s.row:], 127/float64(largestOf(v)), 0
 		for j, f := range v {
 			n := int(math.RoundToEven(float64(f) * unit))
-			require.EqualValues(t, n+middle, s.small[j])
-			require.Equal(t, n > 0, s.signs[j/64]>>(j%64)&1 > 0)
+			require.EqualValues(t, n+middle, row[j])
 			sum += n + middle
 		}
-		require.EqualValues(t, sum, s.sums[0])
+		require.EqualValues(t, sum, s.sums[others])
+		step := min(127, int(codeStep/(float64(s.scale[others])*math.Sqrt(float64(len(v))))))
+		var tail []code
+		codes, bit := s.block(others/block*block, &tail), others%block
+		for j := range v {
+			n, want := int(row[j])-middle, uint64(0)
+			for _, from := range []int{-step, 0, step} {
+				if n >= from {
+					want++
+				}
+			}
+			require.True(t, others == 0 || want == codes[j].low>>bit&1+codes[j].high>>bit&1*2, "%d, step %d", n, step)
+		}
+		require.Equal(t, others > 0, codes[s.row].low>>bit&1 > 0, "it can be found unless it was removed")
 	}
 }
 
@@ -418,7 +463,9 @@ func BenchmarkPut(b *testing.B) {
 	s := NewSet(384)
 	num, begun := uint64(0), dbtest.CPUTime().Seconds()
 	for b.Loop() {
-		num++
+		if num++; num%10_000 == 0 {
+			s.Clear()
+		}
 		s.Put(1+num%10_000, v)
 	}
 	b.ReportMetric(1e9*(dbtest.CPUTime().Seconds()-begun)/float64(b.N), "cpu-ns/op")

@@ -7,26 +7,20 @@ import (
 	"slices"
 )
 
-// A search of few vectors computes the cosine of each. Of many it scans the signs of all, what the question weighs where they
-// differ from its own, and computes the cosines of the part that is nearest by them. The scan counts in small integers, so a
-// histogram finds where the nearest end without sorting, and takes all that are as near as the last.
+// A search of few vectors computes the cosine of each. Of many it scans the codes of all and computes the cosines of the part that is
+// nearest by them. The scan counts in small integers; all that are as near as the last of the nearest are taken.
 //
-// Excluded pages take no place among these. What a bit can tell (Live, Only) is asked of those that are near by signs; Shown,
+// Excluded pages take no place among these. What a bit can tell (Live, Only) is asked of those that are near by codes; Shown,
 // which costs more, of the best by cosine until enough are shown. Where it hides many, more are listed.
 const (
 	// exactly is the most vectors of which all cosines are computed: they take about as long as scanning many.
 	exactly = 4096
-	// share is the part of many vectors whose cosines are computed. A hundredth is enough for vectors of a model; the rest is for
-	// vectors without structure.
-	share = 75
-	// part is the number of slots that are scanned before their distances are used, while they are in the processor's cache.
-	part = 4096
-	// furthest is above every distance by signs.
-	furthest = 1 << 15
+	// share is the part of many vectors whose cosines are computed.
+	share = 300
 )
 
 // nearest returns how many cosines are computed for the k best of many vectors (bench/README.md has the recall).
-func nearest(k, total int) int { return max(total/share, 3500+10*k) }
+func nearest(k, total int) int { return max(total/share, 800+4*k) }
 
 // Hit is a vector that was found, and its cosine with the question's.
 type Hit struct {
@@ -50,22 +44,21 @@ func has(bits []uint64, num uint64) bool {
 
 // Finder has the memory of searches. It is not safe for concurrent use; its zero value is ready.
 type Finder struct {
-	counts [part]uint16      // of the slots that are scanned
-	near   [part / 64]uint64 // which of them are near
-	seen   []int32           // histogram of how far those are that the scan listed
-	listed []place           // what the scan listed
-	hits   []Hit             // cosines that were computed
-	size   [levels]int32     // histogram of them
+	blocks []place  // the first slot of each block that is scanned
+	sums   []uint64 // how far the slots are: bit 0 of all blocks, then bit 1, and so on
+	left   []uint64 // by block, as equal and near: slots that have not been listed
+	equal  []uint64 // see nearestOf
+	near   []uint64
+	tail   []code // of a block that is not full
+	listed []place
+	hits   []Hit         // cosines that were computed
+	size   [levels]int32 // histogram of them
 	best   []Hit
 	read   uint64 // see touch
 }
 
-// place is a slot, and how far it is by signs.
-type place struct {
-	set  int32
-	at   uint32
-	away uint16
-}
+// place is a slot of a set.
+type place struct{ set, at uint32 }
 
 // Search returns the k visible vectors of some sets with the greatest cosines, greatest first; of equal ones the greater
 // number, which is the later page, comes first. The sets of another length than the question are passed over. The result
@@ -86,9 +79,9 @@ func (f *Finder) Search(sets []*Set, q *Question, k int, v Visible) []Hit {
 		f.choose(k, &v)
 		return f.best
 	}
+	f.scan(sets, q)
 	want := nearest(k, total)
-	for from, left := 0, want; from < q.limit(); left *= 2 { // a round scans anew
-		from = f.scan(sets, q, total, from, left, &v)
+	for left := want; f.list(sets, q, left, &v); left *= 2 {
 		f.takeListed(sets, q)
 		// Where Shown hid some of the best, as many more are wanted.
 		if asked := f.choose(k, &v); len(f.best) == k && len(f.hits)*k >= want*asked {
@@ -161,9 +154,8 @@ func (f *Finder) takeListed(sets []*Set, q *Question) {
 			f.read += sets[p.set].touch(int(p.at))
 		}
 		for _, p := range some {
-			if s, at := sets[p.set], int(p.at); s.scale[at] > 0 {
-				f.hits = append(f.hits, Hit{s.nums[at], s.cosine(q, at)})
-			}
+			s, at := sets[p.set], int(p.at)
+			f.hits = append(f.hits, Hit{s.nums[at], s.cosine(q, at)})
 		}
 	}
 }
@@ -176,172 +168,199 @@ func (s *Set) touch(at int) (read uint64) {
 	for i := 0; i < len(numbers); i += line {
 		read += uint64(numbers[i])
 	}
-	return read
+	return read + uint64(s.sums[at]) + uint64(s.scale[at])
 }
 
-// The scan looks at the signs of all vectors: how much of the question lies in dimensions where the signs differ. Each
-// dimension of the question weighs 0 to heaviest, by its size. The distance of a slot is the sum of the weights of the
-// signs in which it differs.
+// The scan compares the codes of all vectors with the question. Each dimension of the question weighs 0 to heaviest, by its size.
+// The distance of a slot is the sum of the weights, each times the slot's code, or times 3 less the code where the question's number
+// is positive.
 //
-// The scan keeps the nearest so far. Their histogram shows the bound above which no slot can be among the nearest of all,
-// so most slots cost a comparison. The first bound is guessed from a sample: too high costs time, too low a second scan, and
-// neither changes the result.
+// It adds up the 64 slots of a block at once: a word has one bit of each, and adding is what the adders of a processor do with
+// wires. The sums stay in this form: the bound of the nearest is found bit by bit from the highest down, so nothing is sorted.
 //
-// Rejected: wide instructions (AVX2, in assembly). They were twice as fast, 3.7 instead of 7.4 ms for 300,000 vectors of
-// 384 numbers, less than a model needs for the vector of the question.
+// Rejected: signs instead of codes of two bits. The scan was no faster, slot by slot, and needed three times as many cosines for the
+// same recall. Signs with codes for those that are near: what is saved goes into reading them from all over memory. Wide
+// instructions (AVX2, in assembly): they save less than a model needs for the vector of the question.
 
 const (
-	// heaviest is the highest weight of a dimension. Weights of two bits find as much as weights of three.
+	// heaviest is the highest weight of a dimension. More weights find no more.
 	heaviest = 3
-	// perMean is the weight of a number of the mean size (root of the mean square).
-	perMean = 1.3
-	// block is the number of slots with their bits in one word of near.
-	block = 64
-	// sampled is the number of blocks from which the first bound is guessed.
-	sampled = 64
+	// perMean is the weight of a number of the mean size (root of the mean square) in vectors of 128 numbers. Where a question has
+	// more numbers, each says less, and fewer of the small ones weigh anything.
+	perMean, leastPerMean = 1.5, .8
+	// atOnce is the number of dimensions that are added at once.
+	atOnce = 4
+	// widest is above the number of bits of every distance: MaxNumbers dimensions of weight and code 3.
+	widest = 21
 )
 
 // sketch is a question as the scan reads it.
 type sketch struct {
-	weights []weight // by word
-	most    int      // sum of all weights
+	weights [heaviest][][atOnce]dimension // the heaviest first
+	bits    int                           // of the greatest distance
 }
 
-// weight is a word of a sketch: the signs, and bits 0 and 1 of the weight of each dimension.
-type weight struct{ signs, low, high uint64 }
+// dimension is an index into a block of codes, and what turns a code into 3 less the code.
+type dimension struct {
+	at   int
+	flip uint64
+}
 
-// newSketch weighs the numbers of a question whose squares sum to square.
+// distances are those of the slots of a block: bit i of each in word i.
+type distances [widest]uint64
+
+// newSketch weighs the numbers of a question whose squares sum to square. Dimensions that do not fill the last group of their weight
+// get the next lower one.
 func newSketch(numbers []int16, square int64) (s sketch) {
-	unit := perMean / math.Sqrt(float64(square)/float64(len(numbers)))
-	s.weights = make([]weight, (len(numbers)+63)/64)
+	unit := max(leastPerMean, perMean*min(1, math.Sqrt(128/float64(len(numbers))))) / math.Sqrt(float64(square)/float64(len(numbers)))
+	var of [heaviest + 1][]dimension
 	for i, n := range numbers {
 		size := min(heaviest, int(math.RoundToEven(math.Abs(float64(n))*unit)))
-		w := &s.weights[i/64]
-		if n > 0 {
-			w.signs |= 1 << (i % 64)
-		}
-		s.most += size
-		w.low |= uint64(size&1) << (i % 64)
-		w.high |= uint64(size>>1) << (i % 64)
+		of[heaviest-size] = append(of[heaviest-size], dimension{i, uint64(int64(-n) >> 63)})
 	}
+	greatest := 0
+	for i := range s.weights {
+		w := of[i]
+		for ; len(w) >= atOnce; w = w[atOnce:] {
+			s.weights[i] = append(s.weights[i], [atOnce]dimension(w))
+			greatest += 3 * atOnce * (heaviest - i)
+		}
+		of[i+1] = append(of[i+1], w...)
+	}
+	s.bits = bits.Len(uint(greatest))
 	return s
 }
 
-// limit is above the distance of every slot.
-func (s *sketch) limit() int { return min(s.most+1, furthest) }
-
-// away fills in the distances of the slots from a multiple of block on, and sets a bit of near for each that is at most bound
-// away.
-func (s *Set) away(q *Question, from, bound int, out []uint16, near []uint64) {
-	clear(near)
-	weights := q.weights
-	rows := s.signs[from*len(weights) : (from+len(out))*len(weights)]
-	if len(weights) == 2 { // of the small model: without the inner loop it takes two thirds of the time
-		a, b := weights[0], weights[1]
-		for i := range out {
-			row := (*[2]uint64)(rows)
-			rows = rows[2:]
-			x, y := row[0]^a.signs, row[1]^b.signs
-			n := bits.OnesCount64(x&a.low) + bits.OnesCount64(y&b.low) + 2*(bits.OnesCount64(x&a.high)+bits.OnesCount64(y&b.high))
-			out[i] = uint16(n)
-			near[i/64] |= (uint64(bound-n)>>63 ^ 1) << (i % 64)
-		}
-		return
-	}
-	for i := range out {
-		row := rows[:len(weights)]
-		rows = rows[len(weights):]
-		n := 0
-		for w := range weights {
-			p := &weights[w]
-			x := row[w] ^ p.signs
-			n += bits.OnesCount64(x&p.low) + 2*bits.OnesCount64(x&p.high)
-		}
-		out[i] = uint16(min(n, furthest-1))
-		if n <= bound {
-			near[i/64] |= 1 << (i % 64)
+// away computes how far the slots of a block are. sum is the memory for it.
+func (s *sketch) away(codes []code, sum, all *distances) {
+	clear(sum[:])
+	clear(all[:])
+	for _, w := range s.weights { // sum keeps the heavier dimensions, so they are added to all once for each weight
+		sum.addCodes(codes, w, s.bits)
+		carry := uint64(0)
+		for i, w := range sum[:s.bits] {
+			all[i], carry = add(all[i], w, carry)
 		}
 	}
 }
 
-// scan lists the visible slots that are at least from away: the left nearest, and ties with the last. It returns the
-// distance above the last.
-func (f *Finder) scan(sets []*Set, q *Question, total, from, left int, v *Visible) (to int) {
-	bound, within := f.within(sets, q, from, left, f.guess(sets, q, total, from, left, v), v)
-	if within < left && bound < q.limit()-1 { // a bad guess
-		bound, _ = f.within(sets, q, from, left, q.limit()-1, v)
-	}
-	f.listed = slices.DeleteFunc(f.listed, func(p place) bool { return int(p.away) > bound })
-	return bound + 1
+// add adds three bits.
+func add(a, b, c uint64) (sum, carry uint64) {
+	x := a ^ b
+	return x ^ c, a&b | x&c
 }
 
-// guess returns a distance that probably includes left slots, by a sample.
-func (f *Finder) guess(sets []*Set, q *Question, total, from, left int, v *Visible) (bound int) {
-	f.listed = f.listed[:0]
-	f.seen = cleared(f.seen, q.limit())
-	last := q.limit() - 1
-	step := total / sampled / block * block
-	if step <= 4*block {
-		return last
+// addCodes adds the codes of some dimensions.
+func (d *distances) addCodes(codes []code, of [][atOnce]dimension, bits int) {
+	ones, twos, fours, eights, sixteens, carries := d[0], d[1], d[2], d[3], d[4], uint64(0)
+	for n := range of {
+		p, q, r, s := &of[n][0], &of[n][1], &of[n][2], &of[n][3]
+		a, b, c, e := &codes[p.at], &codes[q.at], &codes[r.at], &codes[s.at]
+		var two0, two1, four0, four1, four2, eight, carry uint64
+		ones, two0 = add(ones, a.low^p.flip, b.low^q.flip)
+		ones, two1 = add(ones, c.low^r.flip, e.low^s.flip)
+		twos, four0 = add(twos, a.high^p.flip, b.high^q.flip)
+		twos, four1 = add(twos, c.high^r.flip, e.high^s.flip)
+		twos, four2 = add(twos, two0, two1)
+		fours, eight = add(fours, four0, four1)
+		eights, carry = add(eights, eight, fours&four2)
+		fours ^= four2
+		carries |= sixteens & carry // two groups add at most 24 to at most 31: a slot has one carry of both
+		sixteens ^= carry
+		if n%2 == 1 || n == len(of)-1 {
+			for i := 5; i < bits; i++ {
+				d[i], carries = d[i]^carries, d[i]&carries
+			}
+			carries = 0
+		}
 	}
+	d[0], d[1], d[2], d[3], d[4] = ones, twos, fours, eights, sixteens
+}
+
+// scan computes how far all slots are.
+func (f *Finder) scan(sets []*Set, q *Question) {
+	f.blocks, f.left = f.blocks[:0], f.left[:0]
 	for i, s := range sets {
-		if s.dims != q.dims {
+		for at := 0; s.dims == q.dims && at < len(s.nums); at += block {
+			f.blocks = append(f.blocks, place{uint32(i), uint32(at)})
+		}
+	}
+	n := len(f.blocks)
+	f.sums = slices.Grow(f.sums[:0], n*q.bits)[:n*q.bits]
+	var sum, all distances
+	for b, p := range f.blocks {
+		codes := sets[p.set].block(int(p.at), &f.tail)
+		f.left = append(f.left, codes[len(codes)-1].low)
+		q.away(codes, &sum, &all)
+		for i, w := range all[:q.bits] {
+			f.sums[i*n+b] = w
+		}
+	}
+}
+
+// list lists the n nearest of the visible slots that are left, and all that are as near as the last of them. It reports whether
+// there are any.
+func (f *Finder) list(sets []*Set, q *Question, n int, v *Visible) bool {
+	for probe := n; ; probe *= 2 {
+		f.nearestOf(probe, q.bits)
+		seen, hidden := f.hide(sets, v)
+		if hidden == 0 && probe == n {
+			break
+		}
+		if seen >= n || seen+hidden < probe { // those that are hidden have left
+			f.nearestOf(n, q.bits)
+			break
+		}
+	}
+	f.listed = f.listed[:0]
+	for b, p := range f.blocks {
+		for word := f.near[b]; word != 0; word &= word - 1 {
+			f.listed = append(f.listed, place{p.set, p.at + uint32(bits.TrailingZeros64(word))})
+		}
+		f.left[b] &^= f.near[b]
+	}
+	return len(f.listed) > 0
+}
+
+// nearestOf finds the n nearest of the slots that are left, and all that are as near as the last of them.
+func (f *Finder) nearestOf(n, levels int) {
+	blocks := len(f.left)
+	f.equal = append(f.equal[:0], f.left...) // at the bound, as far as its bits are known
+	f.near = slices.Grow(f.near[:0], blocks)[:blocks]
+	clear(f.near) // below it
+	for i := levels - 1; i >= 0; i-- {
+		row, zeros := f.sums[i*blocks:][:blocks], 0
+		for b, w := range row {
+			zeros += bits.OnesCount64(f.equal[b] &^ w)
+		}
+		if zeros >= n { // the bound has a zero
+			for b, w := range row {
+				f.equal[b] &^= w
+			}
 			continue
 		}
-		for at := 0; at < len(s.nums); at += step {
-			counts := f.counts[:min(block, len(s.nums)-at)]
-			s.away(q, at, last, counts, f.near[:1])
-			f.listNear(s.nums[at:], counts, f.near[:1], place{set: int32(i), at: uint32(at)}, from, v)
+		n -= zeros
+		for b, w := range row {
+			f.near[b] |= f.equal[b] &^ w
+			f.equal[b] &= w
 		}
 	}
-	for want := 3*left/2*block/step + 16; bound < last && want > 0; bound++ {
-		want -= int(f.seen[bound])
+	for b, w := range f.equal {
+		f.near[b] |= w
 	}
-	return bound
 }
 
-// within lists the visible slots between from and bound, except those that cannot be among the nearest. It returns the
-// distance of the last of the nearest, and how many slots are within it.
-func (f *Finder) within(sets []*Set, q *Question, from, left, bound int, v *Visible) (last, within int) {
-	f.listed = f.listed[:0]
-	f.seen = cleared(f.seen, q.limit())
-	for i, s := range sets {
-		if s.dims != q.dims {
-			continue
-		}
-		for at := 0; at < len(s.nums); at += part {
-			counts := f.counts[:min(part, len(s.nums)-at)]
-			near := f.near[:(len(counts)+63)/64]
-			s.away(q, at, bound, counts, near)
-			within += f.listNear(s.nums[at:], counts, near, place{set: int32(i), at: uint32(at)}, from, v)
-			for within-int(f.seen[bound]) >= left {
-				within -= int(f.seen[bound])
-				bound--
+// hide takes those of the near slots that are not visible from what is left. It counts the visible and the others.
+func (f *Finder) hide(sets []*Set, v *Visible) (seen, hidden int) {
+	for b, p := range f.blocks {
+		for word := f.near[b]; word != 0; word &= word - 1 {
+			if i := bits.TrailingZeros64(word); v.may(sets[p.set].nums[int(p.at)+i]) {
+				seen++
+			} else {
+				f.left[b] &^= 1 << i
+				hidden++
 			}
 		}
 	}
-	return bound, within
-}
-
-// listNear lists the slots with a bit in near that may be found, and counts them.
-func (f *Finder) listNear(nums []uint64, counts []uint16, near []uint64, first place, from int, v *Visible) (listed int) {
-	for w, word := range near {
-		for ; word != 0; word &= word - 1 {
-			at := 64*w + bits.TrailingZeros64(word)
-			if at >= len(counts) || int(counts[at]) < from || nums[at] == 0 || !v.may(nums[at]) {
-				continue
-			}
-			f.listed = append(f.listed, place{first.set, first.at + uint32(at), counts[at]})
-			f.seen[counts[at]]++
-			listed++
-		}
-	}
-	return listed
-}
-
-// cleared is a histogram of n zeros.
-func cleared(h []int32, n int) []int32 {
-	h = slices.Grow(h[:0], n)[:n]
-	clear(h)
-	return h
+	return seen, hidden
 }
