@@ -175,8 +175,8 @@ func (s *Set) touch(at int) (read uint64) {
 // The distance of a slot is the sum of the weights, each times the slot's code, or times 3 less the code where the question's number
 // is positive.
 //
-// It adds up the 64 slots of a block at once: a word has one bit of each, and adding is what the adders of a processor do with
-// wires. The sums stay in this form: the bound of the nearest is found bit by bit from the highest down, so nothing is sorted.
+// It adds up the 64 slots of a block at once: a word has one bit of each, and words are added with the logic of an adder. The sums
+// stay in this form: the bound of the nearest is found bit by bit from the highest down, so nothing is sorted.
 //
 // Rejected: signs instead of codes of two bits. The scan was no faster, slot by slot, and needed three times as many cosines for the
 // same recall. Signs with codes for those that are near: what is saved goes into reading them from all over memory. Wide
@@ -206,7 +206,7 @@ type dimension struct {
 	flip uint64
 }
 
-// distances are those of the slots of a block: bit i of each in word i.
+// distances has a distance for each slot of a block: bit i of each in word i.
 type distances [widest]uint64
 
 // newSketch weighs the numbers of a question whose squares sum to square. Dimensions that do not fill the last group of their weight
