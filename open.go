@@ -106,7 +106,7 @@ func (db *DB) openStore() (err error) {
 		db.opts.Logger.Warn("vectors were not made; the next question tries again", "error", err)
 	}
 	caller, _ := unobserved(db.store).(interface {
-		AfterTold(lsn uint64, fn func()) (stop func())
+		AfterTold(lsn uint64, want func(store.StateRow) bool, fn func()) (stop func())
 	})
 	info, err := db.store.Info(context.Background())
 	db.secret, db.fence, db.host = info.Secret, info.ID, info.Host

@@ -33,8 +33,8 @@ type Host struct {
 	Patience    time.Duration
 	// Texts reads the texts of pages, in their order, through the working set of the process.
 	Texts func(ctx context.Context, scopes store.Scopes, keys []store.PageKey) ([]string, error)
-	// AfterTold calls fn when a commit after an LSN wrote a told row, see engine.Engine; nil: the store cannot.
-	AfterTold func(lsn uint64, fn func()) (stop func())
+	// AfterTold calls fn when a commit after an LSN wrote a told row that is wanted, see engine.Engine; nil: the store cannot.
+	AfterTold func(lsn uint64, want func(store.StateRow) bool, fn func()) (stop func())
 	// MakePut splits the text of an artefact into pages and digests them.
 	MakePut func(a store.Artefact) (store.Put, error)
 	// Shorten asks a summarizer for at most tokens of a text; "" when the answer is not usable.

@@ -160,12 +160,27 @@ func (k *keeper) park(wait time.Duration) bool {
 	}
 	k.wake = wake
 	stopEnd := context.AfterFunc(k.ctx, wake)
-	stops = append(stops, k.t.AfterTold(k.at, wake), func() { stopEnd() })
+	stops = append(stops, k.t.AfterTold(k.at, k.wanted(), wake), func() { stopEnd() })
 	if wait < waitChanges { // otherwise nothing is due without a commit
 		t := time.AfterFunc(wait, wake)
 		stops = append(stops, func() { t.Stop() })
 	}
 	return true
+}
+
+// unread is how many told rows may wait until somebody is woken for them: the store forgets old ones, and then all rows are read.
+const unread = 1024
+
+// wanted returns which told rows end the wait. While all sessions are at rest, one whose window has room stays so: an append that
+// woke the goroutine for it took a third more of the processors. The caller holds mu.
+func (k *keeper) wanted() func(store.StateRow) bool {
+	rest, rows := len(k.looks) == 0, 0
+	return func(r store.StateRow) bool {
+		rows++
+		_, change := SessionOf(ChangeRowKey, r.Key)
+		f, _ := MarkOf(r.Value)
+		return !rest || !change || f == Full || rows >= unread
+	}
 }
 
 // pause waits before a failed call is repeated.

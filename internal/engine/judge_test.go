@@ -247,7 +247,8 @@ func TestAfterTold(t *testing.T) {
 	m := newMemory(t, time.Now)
 	m.opts.State = []store.StateKind{{Prefix: "told/", Told: true}}
 	called := make(chan string, 9)
-	wait := func(lsn uint64, name string) (stop func()) { return m.AfterTold(lsn, func() { called <- name }) }
+	any := func(store.StateRow) bool { return true }
+	wait := func(lsn uint64, name string) (stop func()) { return m.AfterTold(lsn, any, func() { called <- name }) }
 	write := func(key string) uint64 {
 		b := m.batch("acme")
 		b.State = []store.StateRow{{Key: key, Value: []byte("row")}}
@@ -269,5 +270,11 @@ func TestAfterTold(t *testing.T) {
 	require.Len(t, m.changes.calls, 1)
 	write("told/a")
 	require.Equal(t, "in time", <-called)
+	m.AfterTold(m.Mark().LSN, func(r store.StateRow) bool { return r.Key == "told/b" }, func() { called <- "wanted" })
+	write("told/a")
+	require.Len(t, m.changes.calls, 1)
+	write("told/b")
+	require.Equal(t, "wanted", <-called)
+	require.Empty(t, m.changes.calls)
 	require.Empty(t, called)
 }

@@ -36,8 +36,8 @@ type changes struct {
 	lsn   uint64 // the newest installed commit
 	ended changed[uint64]
 	told  changed[store.StateRow]
-	next  chan struct{}    // closed by the next commit; nil: no caller waits
-	calls map[*func()]bool // called by the next commit that writes a told row; see Engine.AfterTold
+	next  chan struct{}                         // closed by the next commit; nil: no caller waits
+	calls map[*func()]func(store.StateRow) bool // called by the next commit that writes a told row like that; see Engine.AfterTold
 }
 
 // changed are the things of one kind that groups of commits changed.
@@ -105,10 +105,12 @@ func (c *changes) add(lsn uint64, ended []uint64, told []store.StateRow) {
 	}
 	if len(told) > 0 {
 		c.told.add(lsn, told)
-		for fn := range c.calls {
-			go (*fn)()
+		for fn, want := range c.calls {
+			if slices.ContainsFunc(told, want) {
+				delete(c.calls, fn)
+				go (*fn)()
+			}
 		}
-		c.calls = nil
 	}
 }
 
@@ -175,10 +177,10 @@ func (s *Engine) Changes(ctx context.Context, after uint64, wait time.Duration) 
 	}
 }
 
-// AfterTold calls fn once, in a goroutine of its own, when a commit after an LSN that wrote a told row is installed, at once if
-// there is one. It is for callers that wait long: they have no goroutine meanwhile, and other commits do not wake them. stop
-// ends the wait; fn may be running by then.
-func (s *Engine) AfterTold(lsn uint64, fn func()) (stop func()) {
+// AfterTold calls fn once, in a goroutine of its own, when a commit after an LSN is installed that wrote a told row that is
+// wanted; at once if one wrote any. It is for callers that wait long: they have no goroutine meanwhile, and other commits do not
+// wake them. want is called with each row, under a lock: it calls nobody. stop ends the wait; fn may be running by then.
+func (s *Engine) AfterTold(lsn uint64, want func(store.StateRow) bool, fn func()) (stop func()) {
 	c, key := &s.changes, &fn
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -187,9 +189,9 @@ func (s *Engine) AfterTold(lsn uint64, fn func()) (stop func()) {
 		return func() {}
 	}
 	if c.calls == nil {
-		c.calls = map[*func()]bool{}
+		c.calls = map[*func()]func(store.StateRow) bool{}
 	}
-	c.calls[key] = true
+	c.calls[key] = want
 	return func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()

@@ -29,7 +29,7 @@ type served interface {
 	Hold(ctx context.Context, at store.Moment) (store.Ticket, error)
 	Release(t store.Ticket)
 	Changes(ctx context.Context, after uint64, wait time.Duration) (store.Changes, error)
-	AfterTold(lsn uint64, fn func()) (stop func())
+	AfterTold(lsn uint64, want func(store.StateRow) bool, fn func()) (stop func())
 	Append(ctx context.Context, leaves []*manifest.Record, d store.Durability) error
 	Audit() store.Audit
 }
