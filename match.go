@@ -124,12 +124,13 @@ func (a *assembling) evidence() iter.Seq2[string, uint32] {
 		return cmp.Compare(a.placed[y].scored.score, a.placed[x].scored.score)
 	})
 	return func(yield func(string, uint32) bool) {
-		speaker, dated := "", false
+		speaker, dated, left := "", false, matchWithin
 		for _, i := range order {
 			it, h := a.placed[i], &a.placed[i].cand.Lexical
-			has, text := h.Has, a.out.shown[i].Text
-			if it.frame == nil || it.frame.num != h.Num || text != it.frame.text || it.cand.Kind == store.KindMessage {
-				has = 0 // it is not what the index has
+			has, text, header := h.Has, a.out.shown[i].Text, format.IndexHeader(&it.head.Artefact)
+			left -= len(text) + len(header)
+			if left < 0 || it.frame == nil || it.frame.num != h.Num || text != it.frame.text || it.cand.Kind == store.KindMessage {
+				has = 0 // it is not what the index has, or it is not read to its end
 			}
 			if (h.Own > 0 || h.Forms > 0) && !yield(text, has) {
 				return
@@ -140,7 +141,7 @@ func (a *assembling) evidence() iter.Seq2[string, uint32] {
 				}
 				speaker, dated = it.head.Name, dated || h.Date > 0
 			}
-			if !yield(format.IndexHeader(&it.head.Artefact), has) {
+			if !yield(header, has) {
 				return
 			}
 		}

@@ -22,6 +22,7 @@ type alone struct {
 	hit    [stripePages / 64]uint64
 	scores [2][stripePages]float64 // from words that are not common, and from common ones; zero between stripes
 	has    [stripePages]uint32     // see Hit; zero between stripes
+	found  [stripePages]uint16     // memory of offerAlone
 }
 
 // stripePages is the number of pages a stripe has at most; tests make stripes smaller.
@@ -168,27 +169,74 @@ func (w *work) addAlone(l *alone, rest []posting, first uint64, x word, threshol
 	return len(rest)
 }
 
-// offerAlone offers the pages of a stripe that reach the bar, and clears it.
+// offerAlone offers the pages of a stripe that reach the bar, and clears it. The better ones are offered first: they raise the
+// bar, so that most of the others need not be resolved.
 func (w *work) offerAlone(l *alone, first uint64) {
+	own, found, bar := &l.scores[0], l.found[:0], w.best.floor()
 	for i, set := range l.hit[:(w.x.stripePages+63)/64] {
 		l.hit[i] = 0
 		for ; set != 0; set &= set - 1 {
 			at := (64*i + bits.TrailingZeros64(set)) % stripePages
-			own, has := l.scores[0][at]+l.scores[1][at], l.has[at]
-			l.scores[0][at], l.scores[1][at], l.has[at] = 0, 0, 0
-			if own < w.best.floor() {
+			own[at] += l.scores[1][at]
+			l.scores[1][at] = 0
+			if own[at] < bar {
+				own[at], l.has[at] = 0, 0
 				continue
 			}
-			num := first + uint64(at)
-			live, ok := w.resolve(uint32(num - w.x.cols.base))
-			if !ok {
-				continue
-			}
-			h := Hit{Num: live, Score: own, Own: own, Has: has}
-			if live != num {
-				h.Via, h.Has = num, 0
-			}
-			w.best.offer(&h)
+			found = append(found, uint16(at))
 		}
 	}
+	better := l.better(found, w.best.k)
+	for _, at := range found {
+		if own[at] >= better {
+			w.offerPage(first+uint64(at), own[at], l.has[at])
+		}
+	}
+	for _, at := range found {
+		if own[at] < better {
+			w.offerPage(first+uint64(at), own[at], l.has[at])
+		}
+		own[at], l.has[at] = 0, 0
+	}
+}
+
+// offerPage offers a page, unless its score is below the bar.
+func (w *work) offerPage(num uint64, own float64, has uint32) {
+	if own < w.best.floor() {
+		return
+	}
+	live, ok := w.resolve(uint32(num - w.x.cols.base))
+	if !ok {
+		return
+	}
+	h := Hit{Num: live, Score: own, Own: own, Has: has}
+	if live != num {
+		h.Via, h.Has = num, 0
+	}
+	w.best.offer(&h)
+}
+
+// better returns a score that k pages of a stripe reach, and few others.
+func (l *alone) better(found []uint16, k int) float64 {
+	if len(found) <= k {
+		return 0
+	}
+	own := &l.scores[0]
+	least, most := own[found[0]], own[found[0]]
+	for _, at := range found {
+		least, most = min(least, own[at]), max(most, own[at])
+	}
+	var count [256]int
+	step := (most - least) / float64(len(count)-1)
+	if step <= 0 {
+		return 0
+	}
+	for _, at := range found {
+		count[int((own[at]-least)/step)%len(count)]++
+	}
+	at := len(count)
+	for n := 0; n < k; n += count[at] {
+		at--
+	}
+	return least + float64(float64(at)*step)
 }

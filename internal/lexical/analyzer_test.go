@@ -328,7 +328,11 @@ func TestCovered(t *testing.T) {
 		searched, known := terms, func(string) uint32 { return 0 }
 		if rng.IntN(2) == 0 { // as the index says, of a search that left out a term because no page has it
 			searched = slices.DeleteFunc(slices.Clone(terms), func(t string) bool { return t == "lamp" && !strings.Contains(strings.Join(texts, " "), t) })
+			left := within
 			known = func(text string) (bits uint32) {
+				if left -= len(text); left < 0 {
+					return 0
+				}
 				for _, c := range a.Analyze(text).Terms {
 					if at, ok := slices.BinarySearch(searched, c.Term); ok {
 						bits |= bitOf(at)

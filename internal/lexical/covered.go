@@ -6,8 +6,9 @@ import (
 )
 
 // Covered returns the share of the terms of a question, from Analyzer.Terms, that texts have, in this or in an irregular
-// form. It reads texts until all are found, and within bytes at most. A text that comes with Hit.Has, for the terms that were
-// searched for, is read only if it has a term that is still missing.
+// form. It reads texts until all are found, and within bytes at most. A text may come with the Hit.Has of its page, for the
+// terms that were searched for, if all texts of the page are read to their ends; then it is read only where that leaves open
+// whether it has a term.
 func (a *Analyzer) Covered(terms, searched []string, texts iter.Seq2[string, uint32], within int) float64 {
 	if len(terms) == 0 {
 		return 0
@@ -17,11 +18,10 @@ func (a *Analyzer) Covered(terms, searched []string, texts iter.Seq2[string, uin
 		if len(open.terms) == 0 || within <= 0 {
 			break
 		}
-		whole := len(text) <= within
 		text = text[:min(len(text), within)]
 		within -= len(text)
-		if has == 0 || !whole || has&open.bits != 0 { // the end of a text that was cut may be another word
-			s := a.scanFor(text, open.initials)
+		if has == 0 || !open.settle(has) {
+			s := a.scanFor(text, open.initials())
 			open.found(s.terms)
 			a.release(s)
 		}
@@ -31,53 +31,55 @@ func (a *Analyzer) Covered(terms, searched []string, texts iter.Seq2[string, uin
 
 // openTerms are the terms of a question that no text has had yet.
 type openTerms struct {
-	terms, searched []string
-	forms           map[string][]string // a term or a form of it → the terms that it stands for
-	some            uint64              // a bit for the hash of each: few other words have one of them, so the map is seldom asked
-	bits            uint32              // of Hit.Has
-	initials        uint32
+	terms []openTerm
+	forms map[string][]string // a term or a form of it → the terms that it stands for; nil: no text was read yet
+}
+
+type openTerm struct {
+	term   string
+	bit    uint32 // in Hit.Has; 0: no page has it
+	formed bool   // it has irregular forms
 }
 
 func newOpenTerms(terms, searched []string) *openTerms {
-	o := &openTerms{terms: slices.Clone(terms), searched: searched, forms: make(map[string][]string, len(terms))}
-	for _, t := range terms {
-		o.forms[t] = append(o.forms[t], t)
-		for _, f := range formsOf(t) {
-			o.forms[f] = append(o.forms[f], t)
+	o := &openTerms{terms: make([]openTerm, len(terms))}
+	for i, t := range terms {
+		o.terms[i] = openTerm{term: t, formed: formsOf(t) != nil}
+		if at, ok := slices.BinarySearch(searched, t); ok {
+			o.terms[i].bit = bitOf(at)
 		}
 	}
-	for t := range o.forms {
-		o.some |= 1 << (hash(t) % 64)
-	}
-	o.sum()
 	return o
 }
 
-// sum computes what follows from the terms.
-func (o *openTerms) sum() {
-	o.bits, o.initials = 0, initials(o.terms)
-	for _, t := range o.terms {
-		if formsOf(t) != nil { // Has is of the terms alone
-			o.bits = ^uint32(0)
-		} else if at, ok := slices.BinarySearch(o.searched, t); ok { // otherwise no page has it
-			o.bits |= bitOf(at)
+// settle takes the terms that a page has. false: its texts may have others.
+func (o *openTerms) settle(has uint32) bool {
+	settled, last := true, bitOf(31)
+	o.terms = slices.DeleteFunc(o.terms, func(t openTerm) bool {
+		there := has&t.bit != 0
+		if there && t.bit != last {
+			return true
 		}
-	}
+		settled = settled && !there && !t.formed
+		return false
+	})
+	return settled
 }
 
 // found takes the terms of a text.
 func (o *openTerms) found(text []TermCount) {
-	left := len(o.terms)
-	for i := range text {
-		if o.some>>(text[i].hashed()%64)&1 == 0 {
-			continue
-		}
-		for _, t := range o.forms[text[i].Term] {
-			o.terms = slices.DeleteFunc(o.terms, func(open string) bool { return open == t })
+	if o.forms == nil {
+		o.forms = make(map[string][]string, len(o.terms))
+		for _, t := range o.terms {
+			for _, f := range append([]string{t.term}, formsOf(t.term)...) {
+				o.forms[f] = append(o.forms[f], t.term)
+			}
 		}
 	}
-	if len(o.terms) < left {
-		o.sum()
+	for i := range text {
+		for _, t := range o.forms[text[i].Term] {
+			o.terms = slices.DeleteFunc(o.terms, func(open openTerm) bool { return open.term == t })
+		}
 	}
 }
 
@@ -95,11 +97,11 @@ func (a *Analyzer) scanFor(text string, initials uint32) *scanner {
 }
 
 // initials has a bit for the first letter of each term and of its forms, and one more, so that it is never 0.
-func initials(terms []string) uint32 {
+func (o *openTerms) initials() uint32 {
 	all := uint32(1 << 31)
-	for _, t := range terms {
-		all |= initial(t)
-		for _, f := range formsOf(t) {
+	for _, t := range o.terms {
+		all |= initial(t.term)
+		for _, f := range formsOf(t.term) {
 			all |= initial(f)
 		}
 	}
