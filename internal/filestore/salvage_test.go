@@ -120,36 +120,42 @@ func TestDamagedTree(t *testing.T) {
 	require.ErrorIs(t, errOf(db.Scope("acme/bulk").Get(ctx, "bulk-8")), store.ErrCorrupt)
 }
 
-// TestDamagedPostings: damage of the index that a question meets is told, and mended by closing and opening again.
+// TestDamagedPostings: damage of the index that a question meets, in a row of postings and in one of scopes, is told, and mended
+// by closing and opening again.
 func TestDamagedPostings(t *testing.T) {
 	t.Parallel()
-	path := dbtest.MemoryPath(t)
-	makeDamageBase(t, path)
-	db := openTest(t, path, Options{})
-	var key []byte
-	require.NoError(t, inside(db).Bolt.View(func(tx *bbolt.Tx) error {
-		c := tx.Bucket(names.Seg).Cursor()
-		for k, _ := c.Seek([]byte("T")); k != nil; k, _ = c.Next() {
-			if bytes.HasSuffix(k, []byte("shelf")) {
-				key = slices.Clone(k)
+	for kind, of := range map[string]string{"T": "shelf\x00", "S": ""} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			path := dbtest.MemoryPath(t)
+			makeDamageBase(t, path)
+			db := openTest(t, path, Options{})
+			var key []byte
+			require.NoError(t, inside(db).Bolt.View(func(tx *bbolt.Tx) error {
+				c := tx.Bucket(names.Seg).Cursor()
+				for k, _ := c.Seek([]byte(kind)); bytes.HasPrefix(k, []byte(kind)); k, _ = c.Next() {
+					if bytes.Contains(k, []byte(of)) {
+						key = slices.Clone(k)
+					}
+				}
+				return nil
+			}))
+			require.NoError(t, db.Close())
+			require.NotEmpty(t, key)
+			editRow(t, path, names.Seg, key, flipFirst)
+			for _, readOnly := range []bool{true, false} {
+				db = openTest(t, path, Options{ReadOnly: readOnly})
+				_, err := db.Scope("acme/bulk").Search(ctx, "shelf", 5)
+				require.ErrorIs(t, err, store.ErrCorrupt)
+				require.ErrorContains(t, err, "open it for writing")
+				must(db.Scope("acme/bulk").Get(ctx, "bulk-8"))(t)
+				require.NoError(t, db.Close())
 			}
-		}
-		return nil
-	}))
-	require.NoError(t, db.Close())
-	require.NotEmpty(t, key)
-	editRow(t, path, names.Seg, key, flipFirst)
-	for _, readOnly := range []bool{true, false} {
-		db = openTest(t, path, Options{ReadOnly: readOnly})
-		_, err := db.Scope("acme/bulk").Search(ctx, "shelf", 5)
-		require.ErrorIs(t, err, store.ErrCorrupt)
-		require.ErrorContains(t, err, "open it for writing")
-		must(db.Scope("acme/bulk").Get(ctx, "bulk-8"))(t)
-		require.NoError(t, db.Close())
+			db = openTest(t, path, Options{})
+			require.Len(t, must(hitsOf(db.Scope("acme/bulk").Search(ctx, "shelf 77 parcel", 5)))(t), 5)
+			require.Empty(t, must(db.Admin().Check(ctx, nil))(t))
+		})
 	}
-	db = openTest(t, path, Options{})
-	require.Len(t, must(hitsOf(db.Scope("acme/bulk").Search(ctx, "shelf 77 parcel", 5)))(t), 5)
-	require.Empty(t, must(db.Admin().Check(ctx, nil))(t))
 }
 
 // TestHeldRows: the count of what waits for review follows holds and decisions, before and after it was first asked for,

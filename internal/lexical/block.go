@@ -9,23 +9,28 @@ import (
 )
 
 // Most words of a segment are in few pages, so a row for each was three times the postings in it: 16 bytes of the store, a key,
-// a checksum. A row therefore has the lists of neighbouring terms of a scope, in a block:
+// a checksum. A row therefore has neighbouring lists, in the order of term and scope, in a block:
 //
-//	key      the key of the last term
-//	value    from which page of the segment the lists count; then
-//	         the count and postings of the last term alone, or
-//	         0, how many terms stand before the last, each of these, and the last: count, postings
-//	term     16 × bytes in common with the term before (the first: 0) + bytes that follow, or 15 and how many more;
-//	         these; then a posting of one occurrence as it is, which is even, or
-//	         1 + 2 × (1 if there are several + 2 × bytes of postings); the count if there are several; postings
+//	key      term and scope of the last list
+//	value    the count and postings of the last list alone, or
+//	         0, how many lists stand before the last, the scope of the first, each of these, and the last: count, postings
+//	list     of another term than the list before: 16 × bytes in common with that (the first: 0) + bytes that follow, or 15 and
+//	         how many more; these; 1 and the scope unless the list before has the same; postings
+//	         of the same term: 0, how many such lists follow, and each: distance to the scope before, postings
+//	postings one of one occurrence as it is, which is even, or
+//	         1 + 2 × (1 if there are several + 2 × bytes of postings); the count if there are several; these
 //
-// A list has at least one posting, so the two forms are never confused. Lists count from the first page of their scope: most
-// words of a small scope are in one page, and its distance from the first page of a large segment took three bytes.
+// A list has at least one posting, so the two forms of a value are never confused, and 1 is no form of postings. Lists count
+// from the first page of their scope (starts): most words of a small scope are in one page, and its distance from the first
+// page of a large segment took three bytes.
 //
-// A list is looked for in the first row from its key on. Where a block ends follows from the terms and lists of the
-// segment alone, so rows are the same however many steps write them: a step ends where a block does.
+// By term and not by scope: a hundred thousand small scopes have each word many times, and beside each other those take only
+// the distances of their scopes. By scope each list took four bytes of its word.
 //
-// The key could not be the first term: the store finds the next row from a key, not the previous one.
+// A list is looked for in the first row from its key on. Where a block ends follows from the lists of the segment alone, so
+// rows are the same however many steps write them: a step ends where a block does.
+//
+// The key could not be the first list: the store finds the next row from a key, not the previous one.
 
 // blockBytes of terms and postings end a block; a list of so many stands alone. A search checks the block of each word, and
 // mostly reads half of it. Twice as much saves 3 bytes of a hundred.
@@ -33,82 +38,111 @@ const blockBytes = 512
 
 // block collects the lists of the next row.
 type block struct {
-	named []byte // terms before the last, as they are stored
+	named []byte // lists before the last, as they are stored
 	n     uint64 // how many
-	name  []byte // the last of those
+	name  []byte // term and scope of the last of those
+	scope uint32
+	first uint32 // scope of the first list
+	run   []byte // the last of those lists, which have one term, but for the first of them
+	runs  uint64 // how many
 	some  bool   // there is a last list
-	key   []byte // its scope and term
-	from  uint64 // of its scope: distance from the segment's first page
+	key   []byte // its term and scope
 	df    uint64
 	body  []byte // its postings
 }
 
 // add takes the next list. The block before it, if that is complete, was written.
-func (b *block) add(key []byte, from uint64, p *postings) {
+func (b *block) add(key []byte, p *postings) {
 	if b.some {
 		b.nameLast()
 	}
-	b.some, b.key, b.from, b.df, b.body = true, append(b.key[:0], key...), from, p.df, append(b.body[:0], p.body...)
+	b.some, b.key, b.df, b.body = true, append(b.key[:0], key...), p.df, append(b.body[:0], p.body...)
 }
 
 // nameLast makes the last list one of those before the last.
 func (b *block) nameLast() {
-	term := b.key[scopeSize:]
-	common := commonBytes(term, b.name)
-	rest := term[common:]
-	b.named = binary.AppendUvarint(b.named, uint64(common)<<4|uint64(min(len(rest), 15)))
-	if len(rest) >= 15 {
-		b.named = binary.AppendUvarint(b.named, uint64(len(rest)-15))
+	term, scope := termAndScope(b.key)
+	if b.n > 0 && bytes.Equal(term, b.name) {
+		b.run = b.appendPostings(binary.AppendUvarint(b.run, uint64(scope-b.scope)))
+		b.runs++
+	} else {
+		b.endRun()
+		common := commonBytes(term, b.name)
+		rest := term[common:]
+		b.named = binary.AppendUvarint(b.named, uint64(common)<<4|uint64(min(len(rest), 15)))
+		if len(rest) >= 15 {
+			b.named = binary.AppendUvarint(b.named, uint64(len(rest)-15))
+		}
+		b.named = append(b.named, rest...)
+		if b.n == 0 {
+			b.first = scope
+		} else if scope != b.scope {
+			b.named = binary.AppendUvarint(append(b.named, 1), uint64(scope))
+		}
+		b.named = b.appendPostings(b.named)
+		b.name = append(b.name[:0], term...)
 	}
-	b.named = append(b.named, rest...)
-	switch {
-	case b.df > 1:
-		b.named = binary.AppendUvarint(b.named, uint64(len(b.body))<<2|3)
-		b.named = binary.AppendUvarint(b.named, b.df)
-	case b.body[0]&1 != 0: // a count of occurrences follows
-		b.named = binary.AppendUvarint(b.named, uint64(len(b.body))<<2|1)
-	}
-	b.named = append(b.named, b.body...)
-	b.name = append(b.name[:0], term...)
+	b.scope = scope
 	b.n++
 }
 
-// full reports whether the block is complete, whatever comes next.
-func (b *block) full() bool { return len(b.named)+len(b.body) >= blockBytes }
-
-// closes reports whether the block is complete without a list that comes next: one of another scope, or one that stands alone.
-func (b *block) closes(key []byte, p *postings) bool {
-	return b.some && (len(p.body) >= blockBytes || !bytes.Equal(b.key[:scopeSize], key[:scopeSize]))
+// appendPostings appends the postings of the last list as they stand in a list before the last.
+func (b *block) appendPostings(dst []byte) []byte {
+	switch {
+	case b.df > 1:
+		dst = binary.AppendUvarint(dst, uint64(len(b.body))<<2|3)
+		dst = binary.AppendUvarint(dst, b.df)
+	case b.body[0]&1 != 0: // a count of occurrences follows
+		dst = binary.AppendUvarint(dst, uint64(len(b.body))<<2|1)
+	}
+	return append(dst, b.body...)
 }
+
+// endRun ends the lists of one term.
+func (b *block) endRun() {
+	if b.runs > 0 {
+		b.named = append(binary.AppendUvarint(append(b.named, 0), b.runs), b.run...)
+		b.run, b.runs = b.run[:0], 0
+	}
+}
+
+// full reports whether the block is complete, whatever comes next.
+func (b *block) full() bool { return len(b.named)+len(b.run)+len(b.body) >= blockBytes }
 
 // appendTo appends the value of the row, without its checksum.
 func (b *block) appendTo(dst []byte) []byte {
-	dst = binary.AppendUvarint(dst, b.from)
-	if b.n > 0 {
+	if b.endRun(); b.n > 0 {
 		dst = append(dst, 0)
 		dst = binary.AppendUvarint(dst, b.n)
+		dst = binary.AppendUvarint(dst, uint64(b.first))
 		dst = append(dst, b.named...)
 	}
 	return append(binary.AppendUvarint(dst, b.df), b.body...)
 }
 
 // size is about the most that appendTo appends.
-func (b *block) size() int { return 4*binary.MaxVarintLen64 + len(b.named) + len(b.body) }
+func (b *block) size() int {
+	return 5*binary.MaxVarintLen64 + len(b.named) + len(b.run) + len(b.body)
+}
 
 // reset empties the block.
 func (b *block) reset() {
-	b.some, b.named, b.n, b.name = false, b.named[:0], 0, b.name[:0]
+	b.some, b.named, b.n, b.name, b.run, b.runs = false, b.named[:0], 0, b.name[:0], b.run[:0], 0
 }
 
-// blockReader walks the lists of a row. Its results are borrowed from the row, except the terms.
+// blockReader walks the lists of a row. Its results are borrowed from the row, except the terms. It does not know from which
+// page a list counts.
 type blockReader struct {
 	reader
-	left uint64 // terms before the last
-	last []byte // the last
-	any  bool   // next gave one
-	term []byte // of the list that next gave
-	list list
-	end  bool
+	left  uint64 // lists before the last
+	run   uint64 // so many of them have the term that the last one had
+	last  []byte // term and scope of the last
+	ends  uint32
+	any   bool   // next gave one
+	term  []byte // of the list that next gave, and its scope; before it gave one, the scope of the first
+	scope uint32
+	list  list
+	end   bool
 }
 
 // begin checks a row and stands before its first list.
@@ -117,16 +151,15 @@ func (r *blockReader) begin(s segment, key, row []byte) error {
 	switch {
 	case err != nil:
 		return err
-	case len(key) < termPrefix:
-		return corrupt(key, "key has %d bytes, want at least %d", len(key), termPrefix)
+	case len(key) < segPrefix+scopeSize || key[len(key)-scopeSize] != 0:
+		return corrupt(key, "key has no term and scope")
 	}
-	*r = blockReader{reader: reader{b: value}, last: key[termPrefix:], term: r.term[:0], list: list{segment: s}}
-	from := r.uvarint()
-	r.bad = r.bad || from > s.last-s.first
-	r.list.from = s.first + from
+	*r = blockReader{reader: reader{b: value}, term: r.term[:0], list: list{segment: s}}
+	r.last, r.ends = termAndScope(key[segPrefix:])
 	if len(r.b) > 0 && r.b[0] == 0 {
 		r.b = r.b[1:]
 		r.left = uint64(r.count())
+		r.scope = r.uint32()
 		r.bad = r.bad || r.left == 0
 	}
 	return nil
@@ -134,30 +167,67 @@ func (r *blockReader) begin(s segment, key, row []byte) error {
 
 // next reads a list; false: there is none, or the row is not sound (bad).
 func (r *blockReader) next() bool {
-	if r.end || r.bad {
+	switch {
+	case r.end || r.bad:
 		return false
-	}
-	if r.left > 0 {
+	case r.left > 0:
+		r.named()
 		r.left--
-		return r.named()
+		r.any = true
+		return r.postings()
 	}
 	r.end = true
 	r.list.df = uint64(r.count())
 	r.list.body, r.b = r.b, nil
-	r.bad = r.bad || r.list.df == 0 || r.any && bytes.Compare(r.term, r.last) >= 0
-	r.term = append(r.term[:0], r.last...)
+	r.bad = r.bad || r.list.df == 0 || r.any && r.compare(r.last, r.ends) >= 0
+	r.term, r.scope = append(r.term[:0], r.last...), r.ends
 	return !r.bad
 }
 
-// named reads a list before the last.
-func (r *blockReader) named() bool {
-	common, rest := r.name()
-	if r.bad || common > uint64(len(r.term)) || common < uint64(len(r.term)) && rest[0] <= r.term[common] { // terms rise
-		r.bad = true
-		return false
+// compare compares the list that next gave with a term and scope.
+func (r *blockReader) compare(term []byte, scope uint32) int {
+	return cmp.Or(bytes.Compare(r.term, term), cmp.Compare(r.scope, scope))
+}
+
+// named reads term and scope of a list before the last. Both rise.
+func (r *blockReader) named() {
+	if r.run == 0 && r.any && len(r.b) > 0 && r.b[0] == 0 {
+		r.begins()
 	}
-	r.any, r.term = true, append(r.term[:common], rest...)
-	return r.postings()
+	if r.run > 0 {
+		r.run--
+		r.nextScope()
+		return
+	}
+	common, rest := r.name()
+	if r.bad || common > uint64(len(r.term)) || common < uint64(len(r.term)) && rest[0] <= r.term[common] {
+		r.bad = true
+		return
+	}
+	r.term = append(r.term[:common], rest...)
+	r.otherScope()
+}
+
+// begins reads how many lists of one term follow.
+func (r *blockReader) begins() {
+	r.b = r.b[1:]
+	r.run = uint64(r.count())
+	r.bad = r.bad || r.run == 0 || r.run > r.left
+}
+
+// nextScope reads the scope of a list of the same term.
+func (r *blockReader) nextScope() {
+	d := r.uint32()
+	r.bad = r.bad || d == 0 || r.scope+d < r.scope
+	r.scope += d
+}
+
+// otherScope reads the scope of a list of another term, if the list before has another.
+func (r *blockReader) otherScope() {
+	if len(r.b) > 0 && r.b[0] == 1 {
+		r.b = r.b[1:]
+		r.scope = r.uint32()
+	}
 }
 
 // name reads how much a term has in common with the previous one, and the rest of it.
@@ -175,7 +245,7 @@ func (r *blockReader) name() (common uint64, rest []byte) {
 	return head >> 4, rest
 }
 
-// postings reads the postings of a term before the last.
+// postings reads the postings of a list before the last.
 func (r *blockReader) postings() bool {
 	r.list.df = 1
 	one := r.b
@@ -195,13 +265,21 @@ func (r *blockReader) postings() bool {
 	return !r.bad
 }
 
-// find looks for the list of a term; it stands before its first list. It makes no terms: that a term is above its predecessor,
-// and what they have in common, tell how it compares with the one that is looked for.
-func (r *blockReader) find(term []byte) bool {
-	match, length := 0, uint64(0) // of the term before, which is below: how much it has in common with the one, and its bytes
-	for i := r.left; i > 0; i-- {
+// find looks for the list of a term and scope; it stands before its first list. It makes no terms: that a term is above its
+// predecessor, and what they have in common, tell how it compares with the one that is looked for.
+func (r *blockReader) find(term []byte, scope uint32) bool {
+	match, length := 0, uint64(0) // of the term before: how much it has in common with the one, and its bytes
+	same := false                 // it is the one
+	for r.left > 0 {
+		if length > 0 && r.others(scope, same) {
+			return r.stop(term, scope)
+		}
+		if r.left == 0 {
+			break
+		}
+		r.left--
 		common, rest := r.name()
-		if r.bad = r.bad || common > length; r.bad {
+		if r.bad = r.bad || common > length; r.bad || same {
 			return false
 		}
 		switch length = common + uint64(len(rest)); {
@@ -213,22 +291,62 @@ func (r *blockReader) find(term []byte) bool {
 			match += n
 			switch {
 			case n == len(rest) && match == len(term):
-				return r.postings()
+				same = true
 			case n < len(rest) && (match == len(term) || rest[n] > term[match]):
 				return r.past(term[:common], rest)
 			}
 		}
-		if !r.postings() {
+		if r.otherScope(); same {
+			if !r.postings() || r.scope >= scope {
+				return r.stop(term, scope)
+			}
+		} else if r.pass(); r.bad {
 			return false
 		}
 	}
-	r.left = 0
-	return bytes.Equal(r.last, term) && r.next()
+	return r.ends == scope && bytes.Equal(r.last, term) && r.next()
+}
+
+// pass passes over the postings of a list before the last.
+func (r *blockReader) pass() {
+	if len(r.b) > 0 && r.b[0]&0x81 == 0 {
+		r.b = r.b[1:]
+	} else if len(r.b) > 1 && r.b[0]&1 == 0 && r.b[1] < 0x80 {
+		r.b = r.b[2:]
+	} else {
+		r.postings()
+	}
+}
+
+// others goes through the other lists of a term, behind one. If the term is the one that is looked for, it stops at the scope
+// or the first above it, and returns true; also where the row is not sound.
+func (r *blockReader) others(scope uint32, same bool) bool {
+	if r.run == 0 && r.left > 0 && len(r.b) > 0 && r.b[0] == 0 {
+		r.begins()
+	}
+	for r.left -= min(r.run, r.left); r.run > 0 && !r.bad; r.run-- {
+		if b := r.b; !same && len(b) > 1 && b[0] < 0x80 && b[0] > 0 && b[1]&0x81 == 0 { // three of four
+			r.scope, r.b = r.scope+uint32(b[0]), b[2:]
+			continue
+		}
+		if r.nextScope(); !same {
+			r.pass()
+		} else if r.postings(); r.scope >= scope {
+			return true
+		}
+	}
+	return r.bad
+}
+
+// stop ends a search at a list of the term, in the scope that is looked for or in the first above it.
+func (r *blockReader) stop(term []byte, scope uint32) bool {
+	r.bad = r.bad || r.scope >= r.ends && bytes.Equal(r.last, term)
+	return !r.bad && r.scope == scope
 }
 
 // past ends a search at a term, in two parts, above the one that is looked for. The terms behind it are not read.
 func (r *blockReader) past(common, rest []byte) bool {
-	r.bad = r.bad || cmp.Or(bytes.Compare(common, r.last[:min(len(common), len(r.last))]), bytes.Compare(rest, r.last[min(len(common), len(r.last)):])) >= 0
+	r.bad = r.bad || cmp.Or(bytes.Compare(common, r.last[:min(len(common), len(r.last))]), bytes.Compare(rest, r.last[min(len(common), len(r.last)):])) > 0
 	return false
 }
 
@@ -248,27 +366,20 @@ func (r *blockReader) unsound(key []byte) error {
 	return nil
 }
 
-// packed is a part of the tail that takes no more pages: its lists in the order of scope and term,
+// packed is a part of the tail that takes no more pages: its lists in the order of term and scope,
 // in the form that they have in a segment. A word that occurs once takes about as much of it as of
 // a text, where the lists of an open part take four times as much. It never changes.
 //
-// Its terms lie in blocks of blockTerms. The first of a block is whole, each later one says how
-// many bytes it has in common with its predecessor, and which follow. An entry is: bytes in common,
-// bytes that follow, these, count of postings, if there are several the distance from the first
+// Its lists lie in blocks of blockTerms. The term of the first of a block is whole, each later one says
+// how many bytes it has in common with its predecessor, and which follow. An entry is: bytes in common,
+// bytes that follow, these, scope, count of postings, if there are several the distance from the first
 // page of the part to the last of the list, bytes of the list, the list.
 type packed struct {
-	pages  segment // number 0: of no segment
-	scopes []packedScope
-	heads  []uint64 // of the first term of each block; see head
-	at     []uint32 // where each block begins in data
-	data   []byte
-	terms  int
-}
-
-// packedScope is a scope of the part; its blocks end where the next one's begin.
-type packedScope struct {
-	id    uint32
-	block int // its first
+	pages segment  // number 0: of no segment
+	heads []uint64 // of the first term of each block; see head
+	at    []uint32 // where each block begins in data
+	data  []byte
+	terms int
 }
 
 const blockTerms = 16
@@ -302,7 +413,6 @@ func (w *packer) pack(l *lists, docs []docRow) *packed {
 	}
 	p := w.p
 	p.heads, p.at, p.data = clip(p.heads), clip(p.at), clip(p.data)
-	w.p.scopes = nil
 	return &p
 }
 
@@ -329,19 +439,15 @@ func (w *packer) invert(l *lists, docs []docRow, terms []inOrder) {
 }
 
 // add appends a term and its postings. A term shares the beginning of the previous one in its
-// block; the first of a block, and of a scope, is whole, because a search begins there.
+// block; the first of a block is whole, because a search begins there.
 func (w *packer) add(t *tailTerm, term []byte, posts []uint64) {
 	p := &w.p
-	newScope := len(p.scopes) == 0 || p.scopes[len(p.scopes)-1].id != t.scope
-	if newScope {
-		p.scopes = append(p.scopes, packedScope{t.scope, len(p.heads)})
-	}
 	common := 0
-	if newScope || w.n == blockTerms {
+	if len(p.heads) == 0 || w.n == blockTerms {
 		w.n = 0
 		p.heads, p.at = append(p.heads, t.head), append(p.at, uint32(len(p.data)))
 	} else {
-		common = inCommon(w.last, term)
+		common = commonBytes(w.last, term)
 	}
 	w.n++
 	w.last = append(w.last[:0], term...)
@@ -349,9 +455,10 @@ func (w *packer) add(t *tailTerm, term []byte, posts []uint64) {
 	for _, x := range posts {
 		w.list.add(x>>32, uint32(x))
 	}
-	d := binary.AppendUvarint(double(p.data, len(term)+len(w.list.body)+5*binary.MaxVarintLen64), uint64(common))
+	d := binary.AppendUvarint(double(p.data, len(term)+len(w.list.body)+6*binary.MaxVarintLen64), uint64(common))
 	d = binary.AppendUvarint(d, uint64(len(term)-common))
 	d = append(d, term[common:]...)
+	d = binary.AppendUvarint(d, uint64(t.scope))
 	d = binary.AppendUvarint(d, w.list.df)
 	if w.list.df > 1 {
 		d = binary.AppendUvarint(d, w.list.last)
@@ -360,113 +467,87 @@ func (w *packer) add(t *tailTerm, term []byte, posts []uint64) {
 	p.data = append(d, w.list.body...)
 }
 
-// inCommon returns how many bytes two terms begin with alike.
-func inCommon(a, b []byte) int {
-	n := 0
-	for n < len(a) && n < len(b) && a[n] == b[n] {
-		n++
-	}
-	return n
-}
-
-// walk goes through the terms of a packed part, from the first of a block on.
+// walk goes through the lists of a packed part, from the first of a block on.
 type walk struct {
 	p     *packed
 	rest  []byte // of data
 	block int    // the next
-	scope int    // index into scopes
 	term  []byte
+	scope uint32
+	at    int // in data: where list is
 	list  list
 }
 
-func (p *packed) walk(scope, block int) walk {
-	return walk{p: p, rest: p.data[p.at[block]:], block: block, scope: scope}
-}
+func (p *packed) walk(block int) walk { return walk{p: p, rest: p.data[p.at[block]:], block: block} }
 
-// next goes to the next term; false: there is none.
+// next goes to the next list; false: there is none.
 func (w *walk) next() bool {
 	if len(w.rest) == 0 {
 		return false
 	}
 	if at := len(w.p.data) - len(w.rest); w.block < len(w.p.at) && at == int(w.p.at[w.block]) {
-		for w.scope+1 < len(w.p.scopes) && w.p.scopes[w.scope+1].block <= w.block {
-			w.scope++
-		}
 		w.block++
 	}
 	r := reader{b: w.rest}
 	common := r.uvarint()
 	w.term = append(w.term[:common], r.bytes()...)
-	w.list = list{segment: w.p.pages, from: w.p.pages.first, df: r.uvarint()}
-	if w.list.df > 1 {
-		w.list.last = w.p.pages.first + r.uvarint()
-	}
-	w.list.body = r.bytes()
+	w.scope = uint32(r.uvarint())
+	w.at = len(w.p.data) - len(r.b)
+	w.list = w.p.list(&r)
 	w.rest = r.b
 	return true
 }
 
-// find returns the list of a term.
+// list reads a list of the part.
+func (p *packed) list(r *reader) list {
+	l := list{segment: p.pages, from: p.pages.first, df: r.uvarint()}
+	if l.df > 1 {
+		l.last = p.pages.first + r.uvarint()
+	}
+	l.body = r.bytes()
+	return l
+}
+
+// find returns the list of a term in a scope.
 func (p *packed) find(scope uint32, term string) (list, bool) {
-	at, ok := p.scope(scope)
-	if !ok {
+	block := p.block(term, scope)
+	if block < 0 {
 		return list{}, false
 	}
-	block := p.block(at, term)
-	if block < p.scopes[at].block {
-		return list{}, false
-	}
-	w := p.walk(at, block)
+	w := p.walk(block)
 	var space [maxTerm]byte
 	w.term = space[:0]
 	for w.next() && w.block == block+1 && string(w.term) <= term {
-		if string(w.term) == term {
-			return w.list, true
+		if string(w.term) == term && w.scope >= scope {
+			return w.list, w.scope == scope
 		}
 	}
 	return list{}, false
 }
 
-// scope returns where a scope is in scopes, or would be.
-func (p *packed) scope(id uint32) (at int, known bool) {
-	return slices.BinarySearchFunc(p.scopes, id, func(s packedScope, id uint32) int { return cmp.Compare(s.id, id) })
-}
-
-// block returns the last block of a scope that begins with a term or with one before it; if none
-// does, the block before the scope's first.
-func (p *packed) block(at int, term string) int {
-	from, to := p.scopes[at].block, len(p.heads)
-	if at+1 < len(p.scopes) {
-		to = p.scopes[at+1].block
-	}
+// block returns the last block that begins with a term and scope or before them; -1: none does.
+func (p *packed) block(term string, scope uint32) int {
 	first := head(term)
-	return from + sort.Search(to-from, func(i int) bool {
-		h := p.heads[from+i]
-		return h > first || h == first && string(p.first(from+i)) > term
+	return sort.Search(len(p.heads), func(i int) bool {
+		if p.heads[i] != first {
+			return p.heads[i] > first
+		}
+		r := reader{b: p.data[p.at[i]:]}
+		r.uvarint()
+		begins := string(r.bytes())
+		return begins > term || begins == term && uint32(r.uvarint()) > scope
 	}) - 1
 }
 
-// from is a walk that begins at or shortly before a scope and term; nil: at the first. false: all
-// terms are before it.
+// from is a walk that begins at or shortly before a term and scope; nil: at the first. false: there is none.
 func (p *packed) from(key []byte) (walk, bool) {
-	at, block := 0, 0
+	block := 0
 	if key != nil {
-		var known bool
-		if at, known = p.scope(binary.BigEndian.Uint32(key)); known {
-			block = max(p.scopes[at].block, p.block(at, string(key[scopeSize:])))
-		} else if at < len(p.scopes) {
-			block = p.scopes[at].block
-		}
+		term, scope := termAndScope(key)
+		block = max(block, p.block(string(term), scope))
 	}
-	if at == len(p.scopes) {
+	if len(p.heads) == 0 {
 		return walk{}, false
 	}
-	return p.walk(at, block), true
-}
-
-// first is the first term of a block.
-func (p *packed) first(block int) []byte {
-	r := reader{b: p.data[p.at[block]:]}
-	r.uvarint()
-	return r.bytes()
+	return p.walk(block), true
 }

@@ -237,7 +237,7 @@ func (c *checkpoint) manyDead() bool {
 // deleteDead deletes up to most rows of dead segments; one that still has rows stays in the list.
 func (c *checkpoint) deleteDead(most int) error {
 	for _, id := range c.deadNow() {
-		for _, kind := range []byte{rowDocs, rowTerm} {
+		for _, kind := range []byte{rowDocs, rowScopes, rowTerm} {
 			n, err := deletePrefix(c.w, segmentKey(kind, id), most)
 			if err != nil {
 				return err
@@ -296,14 +296,38 @@ func (c *checkpoint) flushRest(most atMost, all bool) error {
 }
 
 // flush writes parts of the tail as a segment. A step that does not come to its end leaves a
-// merging. Removed pages of the parts are left out here, so they never reach a segment.
+// merging. Removed pages of the parts are left out here, so they never reach a segment. Where the store
+// masks words, many parts become several segments: one, and the others wait, unless all is to be written.
 func (c *checkpoint) flush(parts []*part, most atMost) error {
-	if len(parts) == 0 {
-		return nil
+	for len(parts) > 0 {
+		n := len(parts)
+		by, masks := c.w.(Masked)
+		if masks = masks && by.Masks(); masks {
+			n = 0
+			for lists := 0; n < len(parts) && lists < maskedSteps*c.step; n++ {
+				lists += parts[n].terms()
+			}
+		}
+		m, rows := c.joined(parts[:n])
+		if masks {
+			m.parts, m.masked = nil, mask(m.parts, by)
+		}
+		if err := c.begin(m, rows); err != nil {
+			return err
+		}
+		if err := c.goOn(m, most); err != nil || most != everything {
+			return err
+		}
+		parts = parts[n:]
 	}
+	return nil
+}
+
+// joined returns the segment that parts are to become, and the rows of its pages.
+func (c *checkpoint) joined(parts []*part) (*merging, *docRows) {
 	c.changed = true
 	m := &merging{parts: make([]*packed, len(parts)), through: parts[len(parts)-1].last(), gone: map[uint64]struct{}{}}
-	rows := docRows{id: c.manifest.next}
+	rows := &docRows{id: c.manifest.next}
 	for i, p := range parts {
 		m.parts[i] = p.inOrder()
 		for _, row := range p.docs {
@@ -314,10 +338,7 @@ func (c *checkpoint) flush(parts []*part, most atMost) error {
 			}
 		}
 	}
-	if err := c.begin(m, &rows); err != nil {
-		return err
-	}
-	return c.goOn(m, most)
+	return m, rows
 }
 
 // drop notes that no segment has a removed page any more: its number need not be kept.

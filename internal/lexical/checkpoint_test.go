@@ -111,7 +111,7 @@ func TestManyDeadRowsGoBeforeTheCheckpoint(t *testing.T) {
 		return true
 	})
 	rows := s.count("T")
-	x.stepTerms = 2 * rows // all of them are no more than one step deletes
+	x.stepTerms = 4 * rows // all of them, also of pages and scopes, are no more than one step deletes
 	var swap Swap
 	step := func(w Writer) (more bool) {
 		var err error
@@ -321,7 +321,7 @@ func TestLostAndSwappedRowsAreFound(t *testing.T) {
 	require.ErrorIs(t, check(), ErrCorrupt)
 	s[keys[0]] = s[keys[1]]
 	require.ErrorIs(t, check(), ErrCorrupt)
-	q := Query{Scopes: []uint32{1, 2, 3}, Terms: []string{keys[0][termPrefix:]}, K: 5}
+	q := Query{Scopes: []uint32{1, 2, 3}, Terms: []string{keys[0][segPrefix : len(keys[0])-scopeSize]}, K: 5}
 	s.view(func(r Rows) {
 		_, err := x.Search(r, w, q)
 		require.ErrorIs(t, err, ErrCorrupt)
@@ -343,9 +343,11 @@ func TestSoundSumUnsoundList(t *testing.T) {
 	for name, value := range map[string][]byte{
 		"empty": {}, "no postings": {0}, "more than it says": {1, 2, 2}, "fewer": {3, 2, 2, 0x80},
 		"twice the same": {2, 2, 0}, "outside": {1, 0xff, 0x7f}, "zero times": {1, 3, 0}, "count too large": {200, 1},
-		"no term before": {0, 0, 1, 2}, "a term without bytes": {0, 1, 0, 2, 2, 1, 2}, "a term behind the last": {0, 1, 1, 'b', 2, 2, 1, 2},
-		"bytes in common with none": {0, 1, 0x11, 'a', 2, 2, 1, 2}, "postings behind the end": {0, 1, 1, 'a', 200, 2}, "more terms than bytes": {0, 99, 1, 'a', 2, 2, 1, 2},
-		"terms that fall": {0, 2, 2, 'a', 'b', 2, 2, 1, 'a', 2, 2, 1, 2}, "more postings than bytes": {0, 1, 1, 'a', 3, 9, 2, 1, 2},
+		"no list before": {0, 0, 1, 1, 2}, "a term without bytes": {0, 1, 1, 0, 2, 1, 2}, "a term behind the last": {0, 1, 1, 1, 'b', 2, 1, 2},
+		"bytes in common with none": {0, 1, 1, 0x11, 'a', 2, 1, 2}, "postings behind the end": {0, 1, 1, 1, 'a', 0x7d, 2}, "more lists than bytes": {0, 99, 1, 1, 'a', 2, 1, 2},
+		"terms that fall": {0, 2, 1, 2, 'a', 'b', 2, 1, 'a', 2, 1, 2}, "more postings than bytes": {0, 1, 1, 1, 'a', 7, 9, 2, 1, 2}, "a term twice": {0, 2, 1, 1, 'a', 2, 0x10, 2, 1, 2},
+		"a scope twice": {0, 2, 1, 1, 'a', 2, 0, 1, 0, 2, 1, 2}, "a run of none": {0, 2, 1, 1, 'a', 2, 0, 0, 1, 2}, "a run behind the end": {0, 2, 1, 1, 'a', 2, 0, 2, 1, 2, 1, 2, 1, 2},
+		"a run of no term": {0, 2, 1, 0, 1, 1, 2, 1, 2}, "a scope behind the last": {0, 1, 5, 3, 'a', 'l', 'l', 2, 1, 2}, "one that a run comes to": {0, 2, 0, 3, 'a', 'l', 'l', 2, 0, 1, 1, 2, 1, 2},
 	} {
 		s[string(key)] = seal(key, value)
 		s.view(func(r Rows) {
@@ -357,6 +359,43 @@ func TestSoundSumUnsoundList(t *testing.T) {
 		delete(s, string(key))
 	}
 	require.Equal(t, want, s.search(t, x, w, q))
+}
+
+// A row of scopes that a checksum vouches for is not believed either, nor a list of a scope that is not in it.
+func TestSoundSumUnsoundScopes(t *testing.T) {
+	s, x, w := filled(t, 30, 30)
+	g := x.manifest.segments[0]
+	key := scopesKey(g.id, 3)
+	good, q := s[string(key)], Query{Scopes: []uint32{1, 2, 3}, Terms: []string{"all"}, K: 50}
+	want := s.search(t, s.open(t), w, q)
+	require.Len(t, want, 30)
+	sound := starts{{1, 3}, {2, 1}, {3, 2}}
+	for name, value := range map[string][]byte{
+		"empty": {}, "a scope twice": {1, 4, 0, 0, 2, 2}, "a page before the segment": {1, 1, 1, 0, 1, 0}, "a page behind it": {1, 60, 1, 0, 1, 0}, "half a number": {1, 4, 1, 3, 1, 0x80},
+		"another last scope": starts{{1, 3}, {2, 1}}.encode(g), "scopes that wrap": {3, 0, 0xff, 0xff, 0xff, 0xff, 0x0f, 0}, "a scope too large": {0x80, 0x80, 0x80, 0x80, 0x10, 0},
+	} {
+		s[string(key)] = seal(key, value)
+		s.view(func(r Rows) {
+			_, err := s.open(t).Search(r, w, q)
+			require.ErrorIs(t, err, ErrCorrupt, name)
+			require.ErrorIs(t, x.Check(r), ErrCorrupt, name)
+		})
+	}
+	for name, at := range map[string]starts{"one is missing": {{1, 3}, {3, 2}}, "another page": {{1, 2}, {2, 1}, {3, 2}}, "one too many": {{0, 1}, {1, 3}, {2, 1}, {3, 2}}} {
+		s[string(key)] = seal(key, at.encode(g))
+		s.view(func(r Rows) { require.ErrorIs(t, x.Check(r), ErrCorrupt, name) })
+	}
+	s[string(key)] = seal(key, starts{{1, 3}, {3, 2}}.encode(g))
+	x.Purge(true)
+	x.Remove(1)
+	s.update(func(wr Writer) bool { // a merge meets lists of a scope that is not there
+		_, err := x.Checkpoint(wr, true)
+		require.ErrorIs(t, err, ErrCorrupt)
+		return false
+	})
+	s[string(key)] = seal(key, sound.encode(g))
+	require.Equal(t, good, s[string(key)], "the control")
+	require.Equal(t, want, s.search(t, s.open(t), w, q))
 }
 
 // TestInvertInPieces: whether the lists of segments are written and merged at once or a few at a time, the rows are the same
@@ -431,6 +470,50 @@ func TestInvertInPieces(t *testing.T) {
 	rows(100, true)
 	require.Positive(t, opened)
 	require.Positive(t, failed)
+}
+
+// A purge leaves no word in any row, whole or in parts, that only removed pages had; words of other pages stay, in the
+// scopes that have them. Without a purge they are still there, the control.
+func TestPurgedWordsAreInNoRow(t *testing.T) {
+	const pages = 60
+	left := func(purge bool) map[string]bool {
+		s, w := memStore{}, newWorld()
+		x := s.open(t)
+		for num := uint64(1); num <= pages; num++ {
+			d := Doc{Num: num, Scope: uint32(num % 7), Analysis: words(fmt.Sprintf("sharing%d", num%10), 1, fmt.Sprintf("sharing%dalone%d", num%10, num), 2)}
+			w.add(d)
+			x.Add(d)
+			if num%20 == 0 {
+				s.checkpoint(t, x, true)
+			}
+		}
+		x.Purge(purge)
+		x.Remove(3, 13, 23, 33, 43, 53, 17) // all pages of one word, and the only one of another in its scope
+		for range 3 {
+			s.checkpoint(t, x, false)
+		}
+		found := map[string]bool{}
+		for k, v := range s {
+			if k[0] != rowTerm {
+				continue
+			}
+			var r blockReader
+			require.NoError(t, r.begin(segment{first: 1, last: pages}, []byte(k), v))
+			for r.next() {
+				found[fmt.Sprintf("%s in %d", r.term, r.scope)] = true
+			}
+			require.NoError(t, r.unsound([]byte(k)))
+		}
+		s.view(func(r Rows) { require.NoError(t, x.Check(r)) })
+		return found
+	}
+	all, rest := left(false), left(true)
+	for num := uint64(1); num <= pages; num++ {
+		for _, word := range []string{fmt.Sprintf("sharing%d in %d", num%10, num%7), fmt.Sprintf("sharing%dalone%d in %d", num%10, num, num%7)} {
+			require.True(t, all[word], "control: %s", word)
+			require.Equal(t, num%10 != 3 && num != 17, rest[word], word)
+		}
+	}
 }
 
 // TestBytesWritten bounds what a page costs in rows at a flush of 1,024.

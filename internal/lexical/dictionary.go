@@ -102,7 +102,7 @@ type inOrder struct {
 	scope, at uint32 // at: the number of the term
 }
 
-// inOrder returns all terms in the order of scope and text. Those that came since the last call are
+// inOrder returns all terms in the order of text and scope. Those that came since the last call are
 // sorted in the memory of spare and then merged, from the end on, with the others.
 func (v *dictionary) inOrder(spare *[]inOrder) []inOrder {
 	old := len(v.sorted)
@@ -124,15 +124,17 @@ func (v *dictionary) inOrder(spare *[]inOrder) []inOrder {
 	return v.sorted
 }
 
-// compare compares two terms by scope and text.
+// compare compares two terms by text and scope.
 func (v *dictionary) compare(a, b inOrder) int {
-	switch {
-	case a.scope != b.scope:
-		return cmp.Compare(a.scope, b.scope)
-	case a.head != b.head:
+	if a.head != b.head {
 		return cmp.Compare(a.head, b.head)
 	}
-	return bytes.Compare(v.bytes(&v.terms[a.at]), v.bytes(&v.terms[b.at]))
+	if a.head&0xff != 0 { // there may be more of them
+		if c := bytes.Compare(v.bytes(&v.terms[a.at]), v.bytes(&v.terms[b.at])); c != 0 {
+			return c
+		}
+	}
+	return cmp.Compare(a.scope, b.scope)
 }
 
 // table finds elements of a slice by their hash: open addressing, a power of two long, never full.

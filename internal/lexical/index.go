@@ -141,7 +141,7 @@ func (x *Index) Purge(on bool) {
 // Reset deletes every row of the index, whatever made them. The owner opens a
 // new Index afterwards and adds all its pages.
 func Reset(w Writer) error {
-	for _, kind := range []byte{rowList, rowRemoved, rowDocs, rowTerm} {
+	for _, kind := range []byte{rowList, rowRemoved, rowDocs, rowScopes, rowTerm} {
 		if _, err := deletePrefix(w, []byte{kind}, math.MaxInt); err != nil {
 			return err
 		}
@@ -470,17 +470,31 @@ func (x *Index) Check(rows Rows) error {
 }
 
 // checkSegment takes the occurrences in all lists of a segment off the lengths of its pages:
-// nothing may be left of any, and no list may name a page of another scope. It keeps two numbers
+// nothing may be left of any, no list may name a page of another scope, and each scope starts at its
+// first page. It keeps two numbers
 // for each page of the segment while it runs, and subtracts: a page with a posting too many wraps
 // around and is not zero in the end, just as one with too few.
 func checkSegment(rows Rows, s segment) error {
 	left := make(map[uint64]uint64, s.docs)
 	scope := make(map[uint64]uint32, s.docs)
-	err := eachDoc(rows, s, func(d docRow) { left[d.num], scope[d.num] = uint64(d.length), d.scope })
+	first := map[uint32]uint64{}
+	err := eachDoc(rows, s, func(d docRow) {
+		left[d.num], scope[d.num] = uint64(d.length), d.scope
+		if _, ok := first[d.scope]; !ok {
+			first[d.scope] = d.num
+		}
+	})
 	if err != nil {
 		return err
 	}
-	err = eachList(rows, s, func(of uint32, l list) bool {
+	at, err := s.starts(rows)
+	if err != nil {
+		return err
+	}
+	if len(at) != len(first) || slices.ContainsFunc(at, func(x start) bool { return first[x.scope] != x.first }) {
+		return corrupt(segmentKey(rowScopes, s.id), "scopes of the segment are not those of its pages")
+	}
+	err = eachList(rows, s, at, func(of uint32, l list) bool {
 		known := true
 		sound := l.each(func(num uint64, tf uint32) {
 			at, ok := scope[num]

@@ -31,12 +31,14 @@ import (
 // step makes the next one.
 type merging struct {
 	segment segment
-	first   map[uint32]uint64 // the first page of each scope
-	old     []segment         // nil: it is made of parts
+	starts  starts
+	old     []segment // nil: it is made of parts
+	from    []starts  // of those
 	parts   []*packed
+	masked  []maskedList        // of parts, where the store masks words: it has their lists instead
 	through uint64              // of parts: the number of their last page
 	gone    map[uint64]struct{} // pages that had been removed when it began; later ones stay in it, and are left out by readers
-	written []byte              // scope and term of the last list that is written, at the end of a block; nil: none
+	written []byte              // term and scope of the last list that is written, at the end of a block; nil: none
 }
 
 // merges reports whether a merge goes on or is due.
@@ -119,16 +121,20 @@ func (c *checkpoint) beginMerge() (*merging, error) {
 		if err != nil {
 			return nil, err
 		}
+		from, err := o.starts(c.w)
+		if err != nil {
+			return nil, err
+		}
+		m.from = append(m.from, from)
 	}
 	return m, c.begin(m, &rows)
 }
 
 // begin writes the pages of a segment and sets its number.
 func (c *checkpoint) begin(m *merging, rows *docRows) (err error) {
-	if m.segment, err = rows.write(c.w); err != nil {
+	if m.segment, m.starts, err = rows.write(c.w); err != nil {
 		return err
 	}
-	m.first = rows.first
 	c.manifest.next++
 	c.manifest.dead = append(c.manifest.dead, m.segment.id)
 	return nil
@@ -137,12 +143,7 @@ func (c *checkpoint) begin(m *merging, rows *docRows) (err error) {
 // goOn writes about as many lists as it may, and ends the segment when it is whole.
 func (c *checkpoint) goOn(m *merging, most atMost) error {
 	if m.segment.docs > 0 {
-		gone := newPageBits(m.gone)
-		var mask Masked // of segments the words in the keys are masked already
-		if w, ok := c.w.(Masked); ok && m.old == nil && w.Masks() {
-			mask = w
-		}
-		written, err := c.join(m, m.sources(c.w), gone, most, mask)
+		written, err := c.join(m, m.sources(c.w), newPageBits(m.gone), most)
 		if err != nil {
 			return err
 		}
@@ -160,13 +161,64 @@ func (c *checkpoint) goOn(m *merging, most atMost) error {
 // Their order follows page numbers, so equal terms are joined by appending.
 func (m *merging) sources(rows Rows) (from []*source) {
 	filter := len(m.gone) > 0
-	for _, o := range m.old {
-		from = append(from, o.source(rows, m.written, filter))
+	for i, o := range m.old {
+		from = append(from, o.source(rows, m.from[i], m.written, filter))
 	}
 	for _, p := range m.parts {
 		from = append(from, p.source(m.written, filter))
 	}
+	if m.masked != nil {
+		from = append(from, maskedSource(m.masked, m.written, filter))
+	}
 	return from
+}
+
+// maskedList is a list of a part of the tail under the key that it has in a store that masks words.
+type maskedList struct {
+	key  []byte // mask and scope
+	part *packed
+	at   int // in its data
+}
+
+// maskedSteps is how many steps a segment of parts takes at most where the store masks words, or a few more: its lists are
+// sorted in memory.
+const maskedSteps = 8
+
+// mask returns the lists of parts in the order of their masks. Written in that of their words, each would have a row of its
+// own, anywhere between those that other steps wrote.
+func mask(parts []*packed, by Masked) []maskedList {
+	out := []maskedList{}
+	var keys []byte
+	for _, p := range parts {
+		for w, ok := p.from(nil); ok && w.next(); {
+			if cap(keys)-len(keys) < 2*maxTerm {
+				keys = make([]byte, 0, valuesSize)
+			}
+			from := len(keys)
+			keys = appendScope(by.Word(keys, w.scope, w.term), w.scope)
+			out = append(out, maskedList{keys[from:len(keys):len(keys)], p, w.at})
+		}
+	}
+	slices.SortFunc(out, func(a, b maskedList) int {
+		return cmp.Or(bytes.Compare(a.key, b.key), cmp.Compare(a.part.pages.first, b.part.pages.first))
+	})
+	return out
+}
+
+// maskedSource returns the masked lists behind a key; nil: all.
+func maskedSource(lists []maskedList, behind []byte, filter bool) *source {
+	if behind != nil {
+		at, _ := slices.BinarySearchFunc(lists, behind, func(l maskedList, behind []byte) int { return cmp.Or(bytes.Compare(l.key, behind), -1) })
+		lists = lists[at:]
+	}
+	return &source{filter: filter, more: func(s *source) (bool, error) {
+		if len(lists) == 0 {
+			return false, nil
+		}
+		l := &lists[0]
+		s.key, s.list, lists = l.key, l.part.list(&reader{b: l.part.data[l.at:]}), lists[1:]
+		return true, nil
+	}}
 }
 
 // end puts the new segment in the place of the old ones, or behind all; none when no page is left.
@@ -190,21 +242,21 @@ func (c *checkpoint) end(m *merging) {
 	}
 }
 
-// source returns the lists of a part or a segment in the order of scope and term.
+// source returns the lists of a part or a segment in the order of term and scope.
 type source struct {
-	key    []byte // scope and term, as in the key of a row
+	key    []byte // term and scope, as in the key of a row
 	list   list
 	filter bool // some of its pages are to be left out
 	more   func(*source) (bool, error)
 }
 
-// source returns the lists of a packed part behind a scope and term; nil: all.
+// source returns the lists of a packed part behind a term and scope; nil: all.
 func (p *packed) source(behind []byte, filter bool) *source {
 	s := &source{filter: filter}
 	w, ok := p.from(behind)
 	s.more = func(s *source) (bool, error) {
 		for ok && w.next() {
-			s.key = append(binary.BigEndian.AppendUint32(s.key[:0], p.scopes[w.scope].id), w.term...)
+			s.key = appendScope(append(s.key[:0], w.term...), w.scope)
 			if behind != nil && bytes.Compare(s.key, behind) <= 0 {
 				continue
 			}
@@ -216,9 +268,9 @@ func (p *packed) source(behind []byte, filter bool) *source {
 	return s
 }
 
-// source returns the lists of a segment behind a scope and term.
-func (o segment) source(rows Rows, behind []byte, filter bool) *source {
-	r := rowLists{rows: rows, segment: o, prefix: segmentKey(rowTerm, o.id)}
+// source returns the lists of a segment behind a term and scope.
+func (o segment) source(rows Rows, at starts, behind []byte, filter bool) *source {
+	r := rowLists{rows: rows, segment: o, starts: at, prefix: segmentKey(rowTerm, o.id)}
 	if behind != nil { // the row may have lists that are written
 		r.behind, r.from = behind, append(slices.Concat(r.prefix, behind), 0)
 	}
@@ -232,8 +284,9 @@ func (o segment) source(rows Rows, behind []byte, filter bool) *source {
 type rowLists struct {
 	rows         Rows
 	segment      segment
+	starts       starts
 	prefix, from []byte
-	behind       []byte // lists up to this scope and term are passed over
+	behind       []byte // lists up to this term and scope are passed over
 	row          blockReader
 	read         []readList
 	at           int
@@ -289,7 +342,7 @@ func (r *rowLists) take(k, v []byte) error {
 	}
 	for r.row.next() {
 		key := len(r.data)
-		r.data = append(append(r.data, k[segPrefix:termPrefix]...), r.row.term...)
+		r.data = appendScope(append(r.data, r.row.term...), r.row.scope)
 		if r.behind != nil {
 			if bytes.Compare(r.data[key:], r.behind) <= 0 {
 				r.data = r.data[:key]
@@ -297,26 +350,27 @@ func (r *rowLists) take(k, v []byte) error {
 			}
 			r.behind = nil
 		}
-		body := len(r.data)
+		body, from := len(r.data), r.starts.of(r.row.scope)
+		if from == 0 {
+			return corrupt(k, "the segment has no pages of scope %d", r.row.scope)
+		}
 		r.data = append(r.data, r.row.list.body...)
-		r.read = append(r.read, readList{key, body, len(r.data), r.row.list.from, r.row.list.df})
+		r.read = append(r.read, readList{key, body, len(r.data), from, r.row.list.df})
 	}
 	return r.row.unsound(k)
 }
 
 // join writes the lists of sources as the lists of one segment, whose pages are the pages of the sources in
-// their order. After most lists it stops at the next end of a block, and returns scope and term of
-// the last one. mask puts what stands for a word in its place, and then each list has a row of its
-// own, because they come in the order of the words; nil: it is there already, or the word itself
-// is. The lists of one key come in the order of their pages, because sources are in that order and
+// their order. After most lists it stops at the next end of a block, and returns term and scope of
+// the last one. The lists of one key come in the order of their pages, because sources are in that order and
 // the queue keeps it: each is appended behind its predecessor (postings.append).
-func (c *checkpoint) join(m *merging, from []*source, gone *pageBits, most atMost, mask Masked) (written []byte, err error) {
+func (c *checkpoint) join(m *merging, from []*source, gone *pageBits, most atMost) (written []byte, err error) {
 	q, err := newQueue(from)
 	if err != nil {
 		return nil, err
 	}
 	var p postings
-	var key, masked []byte
+	var key []byte
 	s := m.segment
 	c.block.reset()
 	for n, size := 0, 0; len(q) > 0; n++ {
@@ -324,8 +378,8 @@ func (c *checkpoint) join(m *merging, from []*source, gone *pageBits, most atMos
 			return key, nil
 		}
 		key = append(key[:0], q[0].key...)
-		first := m.firstOf(binary.BigEndian.Uint32(key))
-		p = postings{body: p.body[:0], last: first}
+		_, scope := termAndScope(key)
+		p = postings{body: p.body[:0], last: m.starts.of(scope)} // 0: of all its pages none is left, so no list is
 		for len(q) > 0 && bytes.Equal(q[0].key, key) {
 			if !p.take(q[0].source, gone) {
 				return nil, corrupt(slices.Concat(segmentKey(rowTerm, q[0].list.segment.id), key), "postings are damaged or outside the segment")
@@ -337,25 +391,12 @@ func (c *checkpoint) join(m *merging, from []*source, gone *pageBits, most atMos
 		if p.df == 0 { // removed pages alone had it
 			continue
 		}
-		row := key
-		if mask != nil {
-			masked = mask.Word(append(masked[:0], key[:scopeSize]...), binary.BigEndian.Uint32(key), key[scopeSize:])
-			row = masked
-		}
 		size += len(p.body)
-		if err := c.put(s, row, first-s.first, &p, mask != nil); err != nil {
+		if err := c.put(s, key, &p); err != nil {
 			return nil, err
 		}
 	}
 	return nil, c.endBlock(s)
-}
-
-// firstOf returns the first page of a scope in the segment. A scope whose pages were all removed has no list there.
-func (m *merging) firstOf(scope uint32) uint64 {
-	if first, ok := m.first[scope]; ok {
-		return first
-	}
-	return m.segment.first
 }
 
 // take appends what is left of a source's list; it reports whether it was sound.
@@ -493,14 +534,14 @@ func (q *queue) advance() error {
 // valuesSize bytes hold the values of many lists, which are short.
 const valuesSize = 64 << 10
 
-// put adds the list of a scope and term to the block, and writes what is complete.
-func (c *checkpoint) put(s segment, key []byte, from uint64, p *postings, alone bool) error {
-	if c.block.closes(key, p) {
+// put adds the list of a term and scope to the block, and writes what is complete.
+func (c *checkpoint) put(s segment, key []byte, p *postings) error {
+	if c.block.some && len(p.body) >= blockBytes {
 		if err := c.endBlock(s); err != nil {
 			return err
 		}
 	}
-	if c.block.add(key, from, p); alone || c.block.full() {
+	if c.block.add(key, p); c.block.full() {
 		return c.endBlock(s)
 	}
 	return nil
@@ -526,14 +567,14 @@ func (c *checkpoint) endBlock(s segment) error {
 
 // eachList calls fn for every list of a segment; fn reports whether it was
 // sound.
-func eachList(rows Rows, s segment, fn func(scope uint32, l list) bool) error {
-	src := s.source(rows, nil, false)
+func eachList(rows Rows, s segment, at starts, fn func(scope uint32, l list) bool) error {
+	src := s.source(rows, at, nil, false)
 	for {
 		ok, err := src.more(src)
 		if !ok {
 			return err
 		}
-		if !fn(binary.BigEndian.Uint32(src.key), src.list) {
+		if _, scope := termAndScope(src.key); !fn(scope, src.list) {
 			return corrupt(slices.Concat(segmentKey(rowTerm, s.id), src.key), "postings are damaged or outside the segment")
 		}
 	}

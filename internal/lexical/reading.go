@@ -323,8 +323,9 @@ func (w *work) know(rows Rows, scopes []uint32, terms []string) (df []uint64, er
 			}
 			df[i] += n
 			keys[i] = wanted{term, i}
-			if w.key = w.rowKey(rows, 0, scope, term); string(w.key[termPrefix:]) != term {
-				keys[i].key = string(w.key[termPrefix:])
+			w.key = w.rowKey(rows, 0, scope, term)
+			if key, _ := termAndScope(w.key[segPrefix:]); string(key) != term {
+				keys[i].key = string(key)
 			}
 		}
 		sort.Slice(keys, func(i, j int) bool { return keys[i].key < keys[j].key })
@@ -340,24 +341,32 @@ func (w *work) know(rows Rows, scopes []uint32, terms []string) (df []uint64, er
 
 // knowIn counts the pages of a segment. Each row is read once, for all terms that can be in it.
 func (w *work) knowIn(rows Rows, s segment, scope uint32, keys []wanted, df []uint64) error {
+	from, err := w.startOf(rows, s, scope)
+	if from == 0 || err != nil {
+		return err
+	}
 	for r := &w.reader; len(keys) > 0; {
 		w.key = appendTermKey(w.key[:0], s.id, scope, keys[0].key)
 		k, v := rows.Next(w.key)
-		if !bytes.HasPrefix(k, w.key[:termPrefix]) {
+		if !bytes.HasPrefix(k, w.key[:segPrefix]) {
 			return nil
 		}
 		if err := r.begin(s, k, v); err != nil {
 			return err
 		}
 		for len(keys) > 0 && keys[0].key <= string(r.last) && r.next() {
-			for len(keys) > 0 && keys[0].key < string(r.term) {
+			for len(keys) > 0 && (keys[0].key < string(r.term) || keys[0].key == string(r.term) && scope < r.scope) {
 				keys = keys[1:]
 			}
 			if len(keys) == 0 || keys[0].key != string(r.term) {
+				r.others(scope, false)
+				continue
+			}
+			if scope != r.scope {
 				continue
 			}
 			l := r.list
-			l.removed = w.x.pending[s.id] > 0
+			l.from, l.removed = from, w.x.pending[s.id] > 0
 			n, err := w.live(l)
 			if err != nil {
 				return err

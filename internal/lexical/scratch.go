@@ -33,6 +33,8 @@ type work struct {
 	key      []byte
 	unmasked []byte // a word, see rowKey
 	reader   blockReader
+	starts   [knownStarts]knownStart
+	inRow    starts
 	sat      saturations
 	block    [blockSize]posting
 
@@ -57,6 +59,34 @@ type work struct {
 	hit        []uint32  // groups with the term at hand
 	groupScore []float64 // by group
 	groupTouch []uint32
+}
+
+// knownStart is where a scope starts in a segment, as it was read last; 0: it is not there. Segments never change, so that stays
+// true. One row that answers for all words of a question, and for the next question.
+type knownStart struct {
+	known          bool
+	segment, scope uint32
+	first          uint64
+}
+
+const knownStarts = 64
+
+// startOf returns the first page of a scope in a segment; 0: it has none.
+func (w *work) startOf(rows Rows, s segment, scope uint32) (uint64, error) {
+	known := &w.starts[(s.id+scope*7)%knownStarts]
+	if known.known && known.segment == s.id && known.scope == scope {
+		return known.first, nil
+	}
+	w.key = append(w.key[:0], scopesKey(s.id, scope)...)
+	w.inRow = w.inRow[:0]
+	if k, v := rows.Next(w.key); bytes.HasPrefix(k, w.key[:segPrefix]) {
+		var err error
+		if w.inRow, err = decodeStarts(s, k, v, w.inRow); err != nil {
+			return 0, err
+		}
+	}
+	*known = knownStart{true, s.id, scope, w.inRow.of(scope)}
+	return known.first, nil
 }
 
 // tailRef is a term of the question in a part of the tail.
@@ -150,7 +180,7 @@ func (w *work) rowKey(rows Rows, segment, scope uint32, term string) []byte {
 		return appendTermKey(w.key[:0], segment, scope, term)
 	}
 	w.unmasked = append(w.unmasked[:0], term...)
-	return m.Word(appendTermKey(w.key[:0], segment, scope, ""), scope, w.unmasked)
+	return appendScope(m.Word(append(w.key[:0], segmentKey(rowTerm, segment)...), scope, w.unmasked), scope)
 }
 
 // find collects the lists of one term in one scope and counts their pages.
@@ -160,6 +190,13 @@ func (w *work) find(rows Rows, t int, scope uint32, term string) (uint64, error)
 	}
 	df := uint64(0)
 	for _, s := range w.x.manifest.segments {
+		from, err := w.startOf(rows, s, scope)
+		if err != nil {
+			return 0, err
+		}
+		if from == 0 {
+			continue
+		}
 		w.key = w.rowKey(rows, s.id, scope, term)
 		l, ok, err := w.listIn(rows, s)
 		if err != nil {
@@ -168,7 +205,7 @@ func (w *work) find(rows Rows, t int, scope uint32, term string) (uint64, error)
 		if !ok {
 			continue
 		}
-		l.removed = w.x.pending[s.id] > 0
+		l.from, l.removed = from, w.x.pending[s.id] > 0
 		n, err := w.live(l)
 		if err != nil {
 			return 0, err
@@ -183,14 +220,14 @@ func (w *work) find(rows Rows, t int, scope uint32, term string) (uint64, error)
 // listIn finds the list of the key in a segment: in the first row from the key on.
 func (w *work) listIn(rows Rows, s segment) (l list, ok bool, err error) {
 	k, v := rows.Next(w.key)
-	if !bytes.HasPrefix(k, w.key[:termPrefix]) {
+	if !bytes.HasPrefix(k, w.key[:segPrefix]) {
 		return l, false, nil
 	}
 	r := &w.reader
 	if err := r.begin(s, k, v); err != nil {
 		return l, false, err
 	}
-	ok = r.find(w.key[termPrefix:])
+	ok = r.find(termAndScope(w.key[segPrefix:]))
 	return r.list, ok, r.unsound(k)
 }
 

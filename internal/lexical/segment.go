@@ -1,6 +1,8 @@
 package lexical
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -106,9 +108,9 @@ func (m manifest) sound() bool {
 }
 
 // A row of pages is the speakers in it, a count and their names, and then its
-// pages: number (distance to the previous one), scope, group, length, and 0 or, of a
-// turn, 1 plus twice its traits, its month, and its speaker's place among the
-// names from 1, 0 for none.
+// pages: number (distance to the previous one), scope (the same, but it may fall),
+// group, length, and 0 or, of a turn, 1 plus twice its traits, its month, and its
+// speaker's place among the names from 1, 0 for none.
 
 // docRow has the fields that the index keeps of a page beside its terms.
 type docRow struct {
@@ -123,11 +125,11 @@ type docRow struct {
 	speaker string
 }
 
-// appendDoc appends a page of a row of pages; last is the number before it in the row, speaker its
-// place among the names of the row.
-func appendDoc(b []byte, last uint64, d docRow, speaker int) []byte {
+// appendDoc appends a page of a row of pages; last and scope belong to the page before it in
+// the row, speaker is its place among the names of the row.
+func appendDoc(b []byte, last uint64, scope uint32, d docRow, speaker int) []byte {
 	b = binary.AppendUvarint(b, d.num-last)
-	b = binary.AppendUvarint(b, uint64(d.scope))
+	b = binary.AppendVarint(b, int64(d.scope)-int64(scope))
 	b = binary.AppendUvarint(b, d.group)
 	b = binary.AppendUvarint(b, uint64(d.length))
 	if !d.turn {
@@ -152,6 +154,7 @@ type docRows struct {
 	speakers map[string]int
 	first    map[uint32]uint64 // of each scope
 	scope    uint32            // of the page before
+	before   uint32            // the same, in the row that grows
 }
 
 // add puts a page into the row that grows, and begins another one when that has docsInRow.
@@ -167,10 +170,10 @@ func (r *docRows) add(d docRow) {
 	}
 	if r.n == 0 {
 		r.rows = append(r.rows, [2][]byte{docsKey(r.id, d.num)})
-		r.last = d.num
+		r.last, r.before = d.num, 0
 	}
-	r.b = appendDoc(r.b, r.last, d, r.place(d.speaker))
-	r.last, r.all.last = d.num, d.num
+	r.b = appendDoc(r.b, r.last, r.before, d, r.place(d.speaker))
+	r.last, r.before, r.all.last = d.num, d.scope, d.num
 	r.all.docs++
 	if r.n++; r.n == docsInRow {
 		r.end()
@@ -190,17 +193,93 @@ func (r *docRows) end() {
 	clear(r.speakers)
 }
 
-// write puts the rows and returns their segment.
-func (r *docRows) write(w Writer) (segment, error) {
+// write puts the rows, and those of the scopes. It returns their segment and where its scopes start.
+func (r *docRows) write(w Writer) (segment, starts, error) {
 	r.end()
-	for _, row := range r.rows {
-		if err := w.Put(row[0], row[1]); err != nil {
-			return segment{}, err
-		}
-	}
 	s := r.all
 	s.id = r.id
-	return s, nil
+	var at starts
+	for scope, first := range r.first {
+		at = append(at, start{scope, first})
+	}
+	slices.SortFunc(at, func(a, b start) int { return cmp.Compare(a.scope, b.scope) })
+	for some := range slices.Chunk(at, scopesInRow) {
+		key := scopesKey(s.id, some[len(some)-1].scope)
+		r.rows = append(r.rows, [2][]byte{key, seal(key, some.encode(s))})
+	}
+	for _, row := range r.rows {
+		if err := w.Put(row[0], row[1]); err != nil {
+			return segment{}, nil, err
+		}
+	}
+	return s, at, nil
+}
+
+// start is the first page of a scope in a segment: from it the lists of the scope count.
+type start struct {
+	scope uint32
+	first uint64
+}
+
+// starts has every start of a segment, by scope. A row has up to scopesInRow of them, and the last scope in its key: each
+// distance to the scope before, the first to 0, and distance to the first page before, the first to that of the segment.
+type starts []start
+
+// of returns the first page of a scope; 0: the segment has none of it. Scopes that were made one after the other are mostly in
+// one segment: then its number tells the place.
+func (t starts) of(scope uint32) uint64 {
+	if len(t) == 0 || scope < t[0].scope {
+		return 0
+	}
+	at := int(scope - t[0].scope)
+	if at >= len(t) || t[at].scope != scope {
+		var ok bool
+		if at, ok = slices.BinarySearchFunc(t, scope, func(s start, scope uint32) int { return cmp.Compare(s.scope, scope) }); !ok {
+			return 0
+		}
+	}
+	return t[at].first
+}
+
+// encode makes the value of a row, without its checksum.
+func (t starts) encode(s segment) (b []byte) {
+	last := start{first: s.first}
+	for _, x := range t {
+		b = binary.AppendUvarint(b, uint64(x.scope-last.scope))
+		b = binary.AppendVarint(b, int64(x.first-last.first))
+		last = x
+	}
+	return b
+}
+
+// decodeStarts appends the starts of a row.
+func decodeStarts(s segment, key, row []byte, t starts) (starts, error) {
+	value, err := unseal(key, row)
+	if err != nil {
+		return nil, err
+	}
+	r, last, n := reader{b: value}, start{first: s.first}, len(t)
+	for len(r.b) > 0 {
+		d := r.uint32()
+		x := start{last.scope + d, last.first + uint64(r.varint())}
+		if r.bad || x.scope < last.scope || d == 0 && len(t) > n || x.first < s.first || x.first > s.last {
+			return nil, corrupt(key, "scopes do not rise, or a page is outside the segment")
+		}
+		t, last = append(t, x), x
+	}
+	if len(t) == n || !bytes.Equal(key, scopesKey(s.id, last.scope)) {
+		return nil, corrupt(key, "the last scope is not that of the key")
+	}
+	return t, nil
+}
+
+// starts reads those of a segment.
+func (s segment) starts(rows Rows) (t starts, err error) {
+	rows.Scan(segmentKey(rowScopes, s.id), nil, func(k, v []byte) bool {
+		t, err = decodeStarts(s, k, v, t)
+		return err == nil
+	})
+	return t, err
 }
 
 // place is the place of a speaker among the speakers of the row, from 1; 0 for none.
@@ -249,7 +328,7 @@ func decodeDocs(s segment, key, row []byte, fn func(docRow)) error {
 	if len(key) != docsKeySize {
 		return corrupt(key, "key has %d bytes, want %d", len(key), docsKeySize)
 	}
-	num := binary.BigEndian.Uint64(key[segPrefix:])
+	num, scope := binary.BigEndian.Uint64(key[segPrefix:]), int64(0)
 	r := reader{b: value}
 	var speakers []string
 	for range r.count() {
@@ -257,9 +336,10 @@ func decodeDocs(s segment, key, row []byte, fn func(docRow)) error {
 	}
 	for n := 0; len(r.b) > 0; n++ {
 		d := r.uvarint()
-		doc := docRow{num: num + d, scope: r.uint32(), group: r.uvarint(), length: r.uint32()}
+		scope += r.varint()
+		doc := docRow{num: num + d, scope: uint32(scope), group: r.uvarint(), length: r.uint32()}
 		r.turn(&doc, speakers)
-		if r.bad || d == 0 && n > 0 || d > s.last || doc.num < s.first || doc.num > s.last {
+		if r.bad || d == 0 && n > 0 || d > s.last || doc.num < s.first || doc.num > s.last || scope != int64(doc.scope) {
 			return corrupt(key, "page %d of the row is damaged or outside the segment", n)
 		}
 		num = doc.num
@@ -328,7 +408,8 @@ func decodeRemoved(key, row []byte) ([]uint64, error) {
 //	"L"                          list: version, analyzer, next id, through, segments, dead segments
 //	"R"                          numbers removed, but still in a segment
 //	"D" segment first            pages of a segment, up to docsInRow a row, and who speaks in them
-//	"T" segment scope term       postings of this term, and of some before it (block.go)
+//	"S" segment scope            first pages of this scope and of some before it, up to scopesInRow
+//	"T" segment term 0 scope     postings of this term in this scope, and of some before it (block.go)
 //
 // Every value ends in the low half of xxhash64(key ‖ value). Numbers in values
 // are unsigned varints.
@@ -336,12 +417,13 @@ const (
 	rowList     = 'L'
 	rowRemoved  = 'R'
 	rowDocs     = 'D'
+	rowScopes   = 'S'
 	rowTerm     = 'T'
 	rowVersion  = 1
 	sumSize     = 4
 	docsInRow   = 1024
-	scopeSize   = 4
-	termPrefix  = segPrefix + scopeSize
+	scopesInRow = 128
+	scopeSize   = 1 + 4
 	segPrefix   = 1 + 4
 	docsKeySize = segPrefix + 8
 )
@@ -356,12 +438,27 @@ func docsKey(segment uint32, first uint64) []byte {
 	return binary.BigEndian.AppendUint64(segmentKey(rowDocs, segment), first)
 }
 
+// scopesKey is the key of a row of scopes, by its last scope.
+func scopesKey(segment, last uint32) []byte {
+	return binary.BigEndian.AppendUint32(segmentKey(rowScopes, segment), last)
+}
+
 // appendTermKey appends to dst, so that a query needs one buffer for all keys.
 func appendTermKey[T string | []byte](dst []byte, segment, scope uint32, term T) []byte {
-	dst = append(dst, rowTerm)
-	dst = binary.BigEndian.AppendUint32(dst, segment)
-	dst = binary.BigEndian.AppendUint32(dst, scope)
-	return append(dst, term...)
+	dst = binary.BigEndian.AppendUint32(append(dst, rowTerm), segment)
+	return appendScope(append(dst, term...), scope)
+}
+
+// appendScope appends a scope to its term. No term has a zero byte, so keys sort by term and then by scope; what masks
+// words makes all of them as long.
+func appendScope(term []byte, scope uint32) []byte {
+	return binary.BigEndian.AppendUint32(append(term, 0), scope)
+}
+
+// termAndScope is the reverse of appendScope.
+func termAndScope(key []byte) (term []byte, scope uint32) {
+	n := len(key) - scopeSize
+	return key[:n], binary.BigEndian.Uint32(key[n+1:])
 }
 
 // seal appends the checksum of a row to its value.
@@ -405,6 +502,11 @@ type reader struct {
 // uvarint reads an unsigned number. Its fault empties the value, so that a loop over what is left
 // ends.
 func (r *reader) uvarint() uint64 {
+	if len(r.b) > 0 && r.b[0] < 0x80 { // most of them
+		v := r.b[0]
+		r.b = r.b[1:]
+		return uint64(v)
+	}
 	v, n := binary.Uvarint(r.b)
 	if n <= 0 {
 		r.bad, r.b = true, nil
@@ -412,6 +514,12 @@ func (r *reader) uvarint() uint64 {
 	}
 	r.b = r.b[n:]
 	return v
+}
+
+// varint reads a number that may be below zero.
+func (r *reader) varint() int64 {
+	v := r.uvarint()
+	return int64(v>>1) ^ -int64(v&1)
 }
 
 // uint32 reads a number of 32 bits and refuses a larger one.

@@ -280,26 +280,43 @@ func (masking) Word(b []byte, scope uint32, word []byte) []byte {
 // TestMaskedTailInSteps: a segment of the tail goes on behind the word that was written last, also where its key says
 // something else. The index without masks is the control.
 func TestMaskedTailInSteps(t *testing.T) {
-	const pages, each = 2 * flushDocs, 4
+	const pages, each = 5 * flushDocs, 4
 	s, none, w := memStore{}, memStore{}, newWorld()
 	x, y := s.open(t), none.open(t)
 	addUnique(w, pages, each, x, y)
 	x.stepTerms = flushDocs
 	steps := 0
-	for more := true; more; {
+	mask := func(do func(w Writer) (Swap, bool, error)) (more bool) {
 		var swap Swap
 		s.update(func(w Writer) bool {
 			var err error
-			swap, more, err = x.Step(masking{w})
+			swap, more, err = do(masking{w})
 			require.NoError(t, err)
-			return more
+			return true
 		})
 		x.Apply(swap)
+		return more
+	}
+	for mask(x.Step) {
 		steps++
 	}
 	none.checkpoint(t, y, true)
 	require.Greater(t, steps, each)
-	require.Equal(t, none.lists(), s.lists())
+	segments := len(x.manifest.segments)
+	require.Greater(t, segments, 1, "they do not take memory for all of them at once")
+	require.Equal(t, none.lists()+2*(segments-1), s.lists(), "the word of all is in each segment, in two scopes")
+	require.Less(t, s.count("T"), s.lists()/10, "they are in blocks")
+	x.Purge(true)
+	x.Remove(18)
+	y.Remove(18)
+	for range 2 {
+		mask(func(w Writer) (Swap, bool, error) {
+			swap, err := x.Checkpoint(w, true)
+			return swap, false, err
+		})
+	}
+	require.Empty(t, x.removed)
+	s.view(func(r Rows) { require.NoError(t, x.Check(r)) })
 	for _, term := range []string{"all", fmt.Sprintf("w%x", each), fmt.Sprintf("w%x", 17*each+3), fmt.Sprintf("w%x", pages*each+1)} {
 		q := Query{Scopes: []uint32{1, 2}, Terms: []string{term}, K: 50}
 		var got []Hit

@@ -123,7 +123,7 @@ func (w *partWriter) fold(t tail) {
 func (w *partWriter) unfold(p *part) {
 	pages := make([][]TermCount, len(p.docs))
 	if p.packed.terms > 0 {
-		for of := p.packed.walk(0, 0); of.next(); {
+		for of := p.packed.walk(0); of.next(); {
 			term := string(of.term)
 			of.list.each(func(num uint64, n uint32) {
 				i := sort.Search(len(p.docs), func(i int) bool { return p.docs[i].num >= num })
