@@ -551,3 +551,70 @@ func (p *packed) from(key []byte) (walk, bool) {
 	}
 	return p.walk(block), true
 }
+
+// start is the first page of a scope in a segment: from it the lists of the scope count.
+type start struct {
+	scope uint32
+	first uint64
+}
+
+// starts has every start of a segment, by scope. A row has up to scopesInRow of them, and the last scope in its key: each
+// distance to the scope before, the first to 0, and distance to the first page before, the first to that of the segment.
+type starts []start
+
+// of returns the first page of a scope; 0: the segment has none of it. Scopes that were made one after the other are mostly in
+// one segment: then its number tells the place.
+func (t starts) of(scope uint32) uint64 {
+	if len(t) == 0 || scope < t[0].scope {
+		return 0
+	}
+	at := int(scope - t[0].scope)
+	if at >= len(t) || t[at].scope != scope {
+		var ok bool
+		if at, ok = slices.BinarySearchFunc(t, scope, func(s start, scope uint32) int { return cmp.Compare(s.scope, scope) }); !ok {
+			return 0
+		}
+	}
+	return t[at].first
+}
+
+// encode makes the value of a row, without its checksum.
+func (t starts) encode(s segment) (b []byte) {
+	last := start{first: s.first}
+	for _, x := range t {
+		b = binary.AppendUvarint(b, uint64(x.scope-last.scope))
+		b = binary.AppendVarint(b, int64(x.first-last.first))
+		last = x
+	}
+	return b
+}
+
+// decodeStarts appends the starts of a row.
+func decodeStarts(s segment, key, row []byte, t starts) (starts, error) {
+	value, err := unseal(key, row)
+	if err != nil {
+		return nil, err
+	}
+	r, last, n := reader{b: value}, start{first: s.first}, len(t)
+	for len(r.b) > 0 {
+		d := r.uint32()
+		x := start{last.scope + d, last.first + uint64(r.varint())}
+		if r.bad || x.scope < last.scope || d == 0 && len(t) > n || x.first < s.first || x.first > s.last {
+			return nil, corrupt(key, "scopes do not rise, or a page is outside the segment")
+		}
+		t, last = append(t, x), x
+	}
+	if len(t) == n || !bytes.Equal(key, scopesKey(s.id, last.scope)) {
+		return nil, corrupt(key, "the last scope is not that of the key")
+	}
+	return t, nil
+}
+
+// starts reads those of a segment.
+func (s segment) starts(rows Rows) (t starts, err error) {
+	rows.Scan(segmentKey(rowScopes, s.id), nil, func(k, v []byte) bool {
+		t, err = decodeStarts(s, k, v, t)
+		return err == nil
+	})
+	return t, err
+}
