@@ -65,9 +65,11 @@ func MemoryPath(t testing.TB) string {
 	return kept(t, dir)
 }
 
-// InMemory runs the tests of a package with all their temporary files in such a file system, likewise.
+// InMemory runs the tests of a package with all their temporary files in such a file system, likewise. Benchmarks keep the real
+// files, whose syncs are a part of what they measure.
 func InMemory(run func() int) int {
-	if memory() == "" {
+	flag.Parse()
+	if memory() == "" || flag.Lookup("test.bench").Value.String() != "" {
 		return run()
 	}
 	dir, err := os.MkdirTemp(memory(), "ctxpage-test-")
