@@ -134,7 +134,7 @@ func die(how string) {
 	case "late":
 		_, _ = os.Stdin.Read(make([]byte, 1))
 	}
-	select {}
+	dbtest.UntilKilled()
 }
 
 type result struct {

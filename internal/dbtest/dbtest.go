@@ -13,6 +13,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -79,6 +80,13 @@ func InMemory(run func() int) int {
 	defer os.RemoveAll(dir)
 	os.Setenv("TMPDIR", dir)
 	return run()
+}
+
+// UntilKilled waits for whoever kills this process. An empty select would end one that has no other goroutine, as a deadlock.
+func UntilKilled() {
+	for {
+		time.Sleep(time.Hour)
+	}
 }
 
 func kept(t testing.TB, dir string) string {

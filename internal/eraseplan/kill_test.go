@@ -58,7 +58,7 @@ func eraser(args []string) error {
 		at := fmt.Sprintf("%s %d", step, seen[step])
 		fmt.Println(at)
 		if at == stop {
-			select {} // until the kill
+			dbtest.UntilKilled()
 		}
 		return nil
 	}
@@ -81,7 +81,7 @@ func eraser(args []string) error {
 		}
 	}
 	if fmt.Println("done"); stop == "done" {
-		select {} // until the kill
+		dbtest.UntilKilled()
 	}
 	return db.Close()
 }

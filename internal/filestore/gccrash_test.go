@@ -252,7 +252,7 @@ func gcChild(args []string) error {
 	_, err = db.Admin().GC(context.Background(), GCOptions{KeepFor: -1})
 	if err == nil {
 		fmt.Println("done")
-		select {} // until it is killed
+		dbtest.UntilKilled()
 	}
 	return err
 }
