@@ -275,7 +275,7 @@ func TestMaxClients(t *testing.T) {
 	t.Parallel()
 	path := socket(t)
 	serve(t, newMemory(t), path, remote.ServerOptions{MaxClients: 1})
-	c := dial(t, path, remote.ClientOptions{})
+	c := dial(t, path, remote.Goodbye(remote.ClientOptions{}, time.Minute)) // until the server has forgotten it
 	require.ErrorContains(t, errOf(remote.Dial(ctx, path, remote.ClientOptions{})), "1 clients are served, which is the limit")
 	require.NoError(t, c.Close())
 	dial(t, path, remote.ClientOptions{})
