@@ -64,6 +64,7 @@ type lexStore struct {
 type lexCorpus struct{ pages, perGroup uint64 }
 
 func (c lexCorpus) Resolve(num uint64) (uint64, bool) { return num, num <= c.pages }
+func (c lexCorpus) Touch(uint64)                      {}
 func (c lexCorpus) Alone(uint64) bool                 { return c.perGroup == 0 }
 func (c lexCorpus) Group(num uint64) (uint64, int) {
 	if c.perGroup == 0 {

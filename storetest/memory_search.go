@@ -41,6 +41,9 @@ func (s search) Resolve(num uint64) (uint64, bool) {
 	return 0, false
 }
 
+// Touch has nothing to read ahead.
+func (s search) Touch(uint64) {}
+
 // Alone is never sure that a page has no neighbours.
 func (s search) Alone(uint64) bool { return false }
 

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -58,6 +57,7 @@ type corpus struct {
 	misses  bool              // show only what is excluded
 	only    string            // show only what is excluded for this reason; "": for any
 	reasons map[uint64]string // by page shown, if misses
+	read    uint32            // see Touch: it keeps the reads from being left out
 }
 
 // Shown reports whether the question may see a live page.
@@ -86,6 +86,13 @@ func (v *corpus) Resolve(num uint64) (uint64, bool) {
 		return 0, false
 	}
 	return live, true
+}
+
+// Touch reads the row of a page.
+func (v *corpus) Touch(num uint64) {
+	if num-1 < uint64(v.c.pages.len()) {
+		v.read += v.c.page(num).art
+	}
 }
 
 // Alone reports whether a page has no group, and so no neighbours.
@@ -173,6 +180,7 @@ func (s *Engine) Candidates(ctx context.Context, q store.CandidateQuery) (out st
 	if v.past != nil && s.cat.dropped > 0 {
 		s.nameGone(v, &f.q, &out)
 	}
+	f.sort()
 	out.Hits = s.cat.candidates(f.found)
 	if known != nil {
 		f.compare(out.Hits)
@@ -252,17 +260,34 @@ type finding struct {
 	corpus corpus
 	chain  []uint32
 	found  []proposal
+	sorted []proposal // see sort
+	order  []uint64
 	lists  merge
 	narrow narrowing
 	finder vector.Finder
 	sets   []*vector.Set
 	asks   *vector.Question
+	others []uint64 // candidates that were not found by their vector
 }
 
-// candidates describes the pages that were found, each once, in the order of their numbers.
+// sort puts what was found in the order of its numbers. Proposals are large, so numbers and places are sorted instead of them: both
+// have 32 bits.
+func (f *finding) sort() {
+	f.order = f.order[:0]
+	for at := range f.found {
+		f.order = append(f.order, f.found[at].num<<32|uint64(at))
+	}
+	slices.Sort(f.order)
+	f.sorted = f.sorted[:0]
+	for _, o := range f.order {
+		f.sorted = append(f.sorted, f.found[uint32(o)])
+	}
+	f.found, f.sorted = f.sorted, f.found
+}
+
+// candidates describes the pages that were found, which are in the order of their numbers, each once.
 func (c *catalogue) candidates(found []proposal) []store.Candidate {
 	var out []store.Candidate
-	slices.SortFunc(found, func(a, b proposal) int { return cmp.Compare(a.num, b.num) })
 	out = slices.Grow(out, len(found))
 	var ids strings.Builder // one string for all ids: hundreds of small ones would be most of the cost
 	ids.Grow(16 * len(found))

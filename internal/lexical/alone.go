@@ -1,6 +1,7 @@
 package lexical
 
 import (
+	"math"
 	"math/bits"
 	"slices"
 	"sync"
@@ -187,16 +188,30 @@ func (w *work) offerAlone(l *alone, first uint64) {
 		}
 	}
 	better := l.better(found, w.best.k)
+	w.offerFound(l, found, first, better, math.Inf(1))
+	w.offerFound(l, found, first, math.Inf(-1), better)
 	for _, at := range found {
-		if own[at] >= better {
-			w.offerPage(first+uint64(at), own[at], l.has[at])
-		}
-	}
-	for _, at := range found {
-		if own[at] < better {
-			w.offerPage(first+uint64(at), own[at], l.has[at])
-		}
 		own[at], l.has[at] = 0, 0
+	}
+}
+
+// touched is the number of pages that are touched at once.
+const touched = 32
+
+// offerFound offers those of a stripe's pages whose scores are in a range.
+func (w *work) offerFound(l *alone, found []uint16, first uint64, least, below float64) {
+	own := &l.scores[0]
+	for some := range slices.Chunk(found, touched) {
+		for bar, i := max(least, w.best.floor()), 0; i < len(some); i++ {
+			if at := some[i]; own[at] >= bar && own[at] < below {
+				w.corpus.Touch(first + uint64(at))
+			}
+		}
+		for _, at := range some {
+			if own[at] >= least && own[at] < below {
+				w.offerPage(first+uint64(at), own[at], l.has[at])
+			}
+		}
 	}
 }
 

@@ -210,6 +210,7 @@ func TestIsASCII(t *testing.T) {
 type anyPage struct{}
 
 func (anyPage) Resolve(num uint64) (uint64, bool) { return num, true }
+func (anyPage) Touch(uint64)                      {}
 func (anyPage) Alone(uint64) bool                 { return true }
 func (anyPage) Group(uint64) (uint64, int)        { return 0, 0 }
 func (anyPage) At(uint64, int) (uint64, bool)     { return 0, false }

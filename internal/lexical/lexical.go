@@ -64,6 +64,9 @@ type Corpus interface {
 	// successor if it was superseded. ok is false if that page may not be shown: it is deleted,
 	// expired, excluded, or of another scope.
 	Resolve(num uint64) (live uint64, ok bool)
+	// Touch reads what Resolve is going to need of a page version. Pages lie far apart in memory: one by one each waits for it, of
+	// some that are touched before they are resolved all wait at once.
+	Touch(num uint64)
 	// Alone reports whether a page version has no group and so no neighbours. It is called for
 	// every page that a word hits, so it must be cheaper than Resolve. It may return false for a
 	// page without a group.

@@ -211,6 +211,8 @@ func (w *world) Resolve(num uint64) (uint64, bool) {
 	return num, ok && !w.hidden[num]
 }
 
+func (w *world) Touch(uint64) {}
+
 func (w *world) Alone(num uint64) bool { return w.docs[num].Group == 0 }
 
 func (w *world) Group(live uint64) (uint64, int) {
