@@ -278,19 +278,24 @@ func (f *finding) addNear(m *nearModel) {
 func (f *finding) compare(hits []store.Candidate) {
 	cosines := make([]float64, len(hits))
 	found := f.found
+	f.others = f.others[:0]
 	for i := range hits {
 		h := &hits[i]
-		c, ok := 0.0, false
 		for ; len(found) > 0 && found[0].num == h.Key.Num; found = found[1:] {
 			if found[0].near {
-				c, ok = found[0].cosine, true
+				cosines[i], h.Cosine = found[0].cosine, &cosines[i]
 			}
 		}
-		if !ok {
-			c, ok = f.cosine(h.Key.Num)
+		if h.Cosine == nil {
+			f.others = append(f.others, h.Key.Num)
 		}
-		if ok {
-			cosines[i], h.Cosine = c, &cosines[i]
+	}
+	computed := f.finder.Cosines(f.sets, f.asks, f.others)
+	for i := range hits {
+		h := &hits[i]
+		if len(computed) > 0 && computed[0].Num == h.Key.Num {
+			cosines[i], h.Cosine = computed[0].Cosine, &cosines[i]
+			computed = computed[1:]
 		}
 		h.Beside = f.beside(h.Key.Num)
 	}

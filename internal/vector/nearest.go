@@ -24,14 +24,20 @@ import (
 // the angle is. The numbers in 8 bits, relative to the largest, give the cosine, to about .001 for the vectors of text models.
 type Set struct {
 	dims, row int
-	nums      []uint64 // by slot; 0: free
+	held      []held   // by slot
 	codes     []code   // by full block of slots, see encode
 	small     []uint8  // row of each slot: its numbers, each + middle, and zeros
-	sums      []uint32 // of small
-	scale     []float32
 	free      []uint32 // slots
 	zeros     int      // vectors of zeros
 	slots     slotTable
+}
+
+// held has what belongs to a slot beside its numbers. A cosine needs all of it, so it lies together: slots lie far apart, and each place
+// that is read waits for memory.
+type held struct {
+	num   uint64 // 0: the slot is free
+	sum   uint32 // of the numbers as they are kept
+	scale float32
 }
 
 // middle is added to a number of 8 bits, so that none is below 0.
@@ -57,8 +63,8 @@ func (s *Set) Zeros() bool { return s.zeros > 0 }
 // Numbers ranges over the numbers that have a vector; with zeros, only those whose vector is of zeros.
 func (s *Set) Numbers(zeros bool) iter.Seq[uint64] {
 	return func(yield func(num uint64) bool) {
-		for at, num := range s.nums {
-			if num != 0 && (!zeros || s.scale[at] == 0) && !yield(num) {
+		for _, h := range s.held {
+			if h.num != 0 && (!zeros || h.scale == 0) && !yield(h.num) {
 				return
 			}
 		}
@@ -67,17 +73,16 @@ func (s *Set) Numbers(zeros bool) iter.Seq[uint64] {
 
 // Bytes is the memory that the vectors take, without the spare capacity of the arrays.
 func (s *Set) Bytes() int {
-	return len(s.nums)*(8+4+4+s.row) + 16*len(s.codes) + s.slots.bytes()
+	return len(s.held)*(8+4+4+s.row) + 16*len(s.codes) + s.slots.bytes()
 }
 
 // Reserve makes room for as many vectors in all.
 func (s *Set) Reserve(n int) {
-	if n <= cap(s.nums) {
+	if n <= cap(s.held) {
 		return
 	}
-	s.nums, s.scale = withCapacity(s.nums, n), withCapacity(s.scale, n)
-	s.codes, s.sums = withCapacity(s.codes, n/block*s.coded()), withCapacity(s.sums, n)
-	s.small = withCapacity(s.small, n*s.row)
+	s.held, s.small = withCapacity(s.held, n), withCapacity(s.small, n*s.row)
+	s.codes = withCapacity(s.codes, n/block*s.coded())
 }
 
 // withCapacity copies a slice to one of capacity n. Memory that is new from the system is not touched
@@ -87,25 +92,24 @@ func withCapacity[T any](old []T, n int) []T { return append(make([]T, 0, n), ol
 
 // Join adds the vectors of a set of the same length. Their numbers are new to this one.
 func (s *Set) Join(from *Set) {
-	first := len(s.nums)
-	s.nums, s.scale = append(s.nums, from.nums...), append(s.scale, from.scale...)
-	s.small, s.sums = append(s.small, from.small...), append(s.sums, from.sums...)
-	s.encodeFull(first, len(from.nums))
+	first := len(s.held)
+	s.held, s.small = append(s.held, from.held...), append(s.small, from.small...)
+	s.encodeFull(first, len(from.held))
 	s.zeros += from.zeros
-	for i, num := range from.nums {
+	for i, h := range from.held {
 		at := first + i
-		if num == 0 {
+		if h.num == 0 {
 			s.free = append(s.free, uint32(at))
 		} else {
-			s.slots.put(num, uint32(at))
+			s.slots.put(h.num, uint32(at))
 		}
 	}
 }
 
 // Clear forgets all vectors and keeps the memory.
 func (s *Set) Clear() {
-	s.nums, s.scale, s.codes, s.sums = s.nums[:0], s.scale[:0], s.codes[:0], s.sums[:0]
-	s.small, s.free, s.zeros = s.small[:0], s.free[:0], 0
+	s.held, s.codes, s.small = s.held[:0], s.codes[:0], s.small[:0]
+	s.free, s.zeros = s.free[:0], 0
 	s.slots.clear()
 }
 
@@ -118,19 +122,18 @@ func (s *Set) Put(num uint64, v []float32) {
 	case len(s.free) > 0:
 		at, s.free = s.free[len(s.free)-1], s.free[:len(s.free)-1]
 	default:
-		at = uint32(len(s.nums))
-		s.nums = append(s.nums, 0)
-		s.scale = append(s.scale, 0)
-		s.sums = append(s.sums, 0)
+		at = uint32(len(s.held))
+		s.held = append(s.held, held{})
 		s.small = append(s.small, make([]uint8, s.row)...)
 	}
-	if s.nums[at] = num; !ok {
+	h := &s.held[at]
+	if h.num = num; !ok {
 		s.slots.put(num, at)
-	} else if s.scale[at] == 0 {
+	} else if h.scale == 0 {
 		s.zeros--
 	}
-	s.sums[at], s.scale[at] = quantise(s.small[int(at)*s.row:][:s.dims], v)
-	if s.scale[at] == 0 {
+	h.sum, h.scale = quantise(s.small[int(at)*s.row:][:s.dims], v)
+	if h.scale == 0 {
 		s.zeros++
 	}
 	s.encodeFull(int(at), 1)
@@ -140,10 +143,10 @@ func (s *Set) Put(num uint64, v []float32) {
 func (s *Set) Remove(num uint64) {
 	if at, ok := s.slots.find(num); ok {
 		s.slots.remove(num)
-		if s.scale[at] == 0 {
+		if s.held[at].scale == 0 {
 			s.zeros--
 		}
-		s.nums[at] = 0
+		s.held[at].num = 0
 		s.free = append(s.free, at)
 		if n := (int(at)/block + 1) * s.coded(); n <= len(s.codes) {
 			s.codes[n-1].low &^= 1 << (at % block)
@@ -181,7 +184,7 @@ func (s *Set) coded() int { return s.row + 1 }
 
 // encodeFull makes the codes of the full blocks of some slots.
 func (s *Set) encodeFull(first, n int) {
-	for at := first - first%block; at < first+n && at+block <= len(s.nums); at += block {
+	for at := first - first%block; at < first+n && at+block <= len(s.held); at += block {
 		from := at / block * s.coded()
 		if from == len(s.codes) {
 			s.codes = append(s.codes, make([]code, s.coded())...)
@@ -206,11 +209,11 @@ func (s *Set) block(at int, tail *[]code) []code {
 func (s *Set) encode(codes []code, first int) {
 	const tops = 0x8080808080808080
 	clear(codes)
-	n := min(block, len(s.nums)-first)
+	n := min(block, len(s.held)-first)
 	var below, above [block]uint64 // by slot: what carries a byte of at least -step, or step, into its highest bit
 	for i := range n {
-		scale := float64(s.scale[first+i])
-		if s.nums[first+i] != 0 && scale > 0 {
+		h := &s.held[first+i]
+		if scale := float64(h.scale); h.num != 0 && scale > 0 {
 			codes[s.row].low |= 1 << i
 			below[i] = uint64(min(127, codeStep/(scale*math.Sqrt(float64(s.dims))))) * (tops >> 7)
 			above[i] = 128*(tops>>7) - below[i]
@@ -305,11 +308,17 @@ func (e *eight) set(at int, n uint64) {
 // of the two points nowhere. Its
 // arithmetic is in integers up to the last two products, so it is the same on every machine.
 func (s *Set) Cosine(q *Question, num uint64) (float64, bool) {
-	at, ok := s.slots.find(num)
-	if !ok || q.dims != s.dims || s.scale[at] == 0 || q.scale == 0 {
+	at, ok := s.find(q, num)
+	if !ok {
 		return 0, false
 	}
 	return s.cosine(q, int(at)), true
+}
+
+// find returns the slot of a number that has a cosine.
+func (s *Set) find(q *Question, num uint64) (at uint32, ok bool) {
+	at, ok = s.slots.find(num)
+	return at, ok && q.dims == s.dims && s.held[at].scale != 0 && q.scale != 0
 }
 
 // Cosine returns the cosine of two vectors as a Set computes it, to the last bit; false if it has none.
@@ -320,8 +329,9 @@ func Cosine(question, v []float32) (float64, bool) {
 }
 
 func (s *Set) cosine(q *Question, at int) float64 {
-	product := dot(q.eights, s.small[at*s.row:][:s.row]) - halfway*int64(s.sums[at]) - q.offset
-	return min(max(float64(float64(product)*q.scale)*float64(s.scale[at]), -1), 1)
+	h := &s.held[at]
+	product := dot(q.eights, s.small[at*s.row:][:s.row]) - halfway*int64(h.sum) - q.offset
+	return min(max(float64(float64(product)*q.scale)*float64(h.scale), -1), 1)
 }
 
 // dot is the product of a question and a vector as they are kept: of numbers a and b it sums (a + halfway)·(b + middle), so it

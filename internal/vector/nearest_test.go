@@ -345,8 +345,8 @@ func TestScan(t *testing.T) {
 		}
 		away := map[place]int{}
 		for at, s := range sets {
-			for slot, num := range s.nums {
-				if s.dims == 128 && num != 0 && v.may(num) {
+			for slot, h := range s.held {
+				if s.dims == 128 && h.num != 0 && v.may(h.num) {
 					away[place{uint32(at), uint32(slot)}] = distance(s, q, slot)
 				}
 			}
@@ -415,8 +415,8 @@ func TestQuantise(t *testing.T) {
 			require.EqualValues(t, n+middle, row[j])
 			sum += n + middle
 		}
-		require.EqualValues(t, sum, s.sums[others])
-		step := min(127, int(codeStep/(float64(s.scale[others])*math.Sqrt(float64(len(v))))))
+		require.EqualValues(t, sum, s.held[others].sum)
+		step := min(127, int(codeStep/(float64(s.held[others].scale)*math.Sqrt(float64(len(v))))))
 		var tail []code
 		codes, bit := s.block(others/block*block, &tail), others%block
 		for j := range v {
@@ -519,4 +519,35 @@ func TestSlots(t *testing.T) {
 		table.remove(num)
 	}
 	require.Empty(t, table.runs, "what is empty takes no memory")
+}
+
+// TestCosines: the cosines of many numbers are those of each, in their order, from the first set that has it.
+func TestCosines(t *testing.T) {
+	random := rand.New(rand.NewPCG(5, 5))
+	sets := []*Set{NewSet(64), NewSet(32), NewSet(64)}
+	for num := uint64(1); num <= 300; num++ {
+		for i, s := range sets {
+			v := gauss(random, s.dims, nil, 1)
+			if num%50 == 0 {
+				clear(v)
+			}
+			if num%(2+uint64(i)) == 0 {
+				s.Put(num, v)
+			}
+		}
+	}
+	q, f := NewQuestion(gauss(random, 64, nil, 1)), Finder{}
+	var nums []uint64
+	var want []Hit
+	for num := uint64(310); num > 0; num-- {
+		nums = append(nums, num)
+		for _, s := range sets {
+			if c, ok := s.Cosine(q, num); ok {
+				want = append(want, Hit{num, c})
+				break
+			}
+		}
+	}
+	require.Equal(t, want, f.Cosines(sets, q, nums))
+	require.Empty(t, f.Cosines(sets, q, nil))
 }

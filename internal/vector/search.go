@@ -45,6 +45,7 @@ func has(bits []uint64, num uint64) bool {
 // Finder has the memory of searches. It is not safe for concurrent use; its zero value is ready.
 type Finder struct {
 	blocks []place  // the first slot of each block that is scanned
+	firsts []int    // by set: where its blocks begin
 	sums   []uint64 // how far the slots are: bit 0 of all blocks, then bit 1, and so on
 	left   []uint64 // by block, as equal and near: slots that have not been listed
 	equal  []uint64 // see nearestOf
@@ -68,7 +69,7 @@ func (f *Finder) Search(sets []*Set, q *Question, k int, v Visible) []Hit {
 	total := 0
 	for _, s := range sets {
 		if s.dims == q.dims {
-			total += len(s.nums)
+			total += len(s.held)
 		}
 	}
 	if k <= 0 || total == 0 || q.scale == 0 {
@@ -114,7 +115,12 @@ func (f *Finder) choose(k int, v *Visible) (asked int) {
 				f.best = append(f.best, h)
 			}
 		}
-		slices.SortFunc(f.best[first:], func(a, b Hit) int { return cmp.Or(cmp.Compare(b.Cosine, a.Cosine), cmp.Compare(b.Num, a.Num)) })
+		slices.SortFunc(f.best[first:], func(a, b Hit) int {
+			if a.Cosine != b.Cosine {
+				return cmp.Compare(b.Cosine, a.Cosine)
+			}
+			return cmp.Compare(b.Num, a.Num)
+		})
 		last := first
 		for _, h := range f.best[first:] {
 			if last == k {
@@ -135,12 +141,28 @@ func (f *Finder) all(sets []*Set, q *Question, v *Visible) {
 		if s.dims != q.dims {
 			continue
 		}
-		for at, num := range s.nums {
-			if num != 0 && v.may(num) && s.scale[at] > 0 {
-				f.hits = append(f.hits, Hit{num, s.cosine(q, at)})
+		for at, h := range s.held {
+			if h.num != 0 && v.may(h.num) && h.scale > 0 {
+				f.hits = append(f.hits, Hit{h.num, s.cosine(q, at)})
 			}
 		}
 	}
+}
+
+// Cosines returns the cosines of numbers that have one, as Set.Cosine, in the order of nums; each in the first set that has it. The
+// result is valid until the next search.
+func (f *Finder) Cosines(sets []*Set, q *Question, nums []uint64) []Hit {
+	f.hits, f.listed = f.hits[:0], f.listed[:0]
+	for _, num := range nums {
+		for i, s := range sets {
+			if at, ok := s.find(q, num); ok {
+				f.listed = append(f.listed, place{uint32(i), at})
+				break
+			}
+		}
+	}
+	f.takeListed(sets, q)
+	return f.hits
 }
 
 // together is the number of slots that are read at once. They lie far apart: one by one each waits for memory, of these all wait at
@@ -155,7 +177,7 @@ func (f *Finder) takeListed(sets []*Set, q *Question) {
 		}
 		for _, p := range some {
 			s, at := sets[p.set], int(p.at)
-			f.hits = append(f.hits, Hit{s.nums[at], s.cosine(q, at)})
+			f.hits = append(f.hits, Hit{s.held[at].num, s.cosine(q, at)})
 		}
 	}
 }
@@ -168,7 +190,7 @@ func (s *Set) touch(at int) (read uint64) {
 	for i := 0; i < len(numbers); i += line {
 		read += uint64(numbers[i])
 	}
-	return read + uint64(s.sums[at]) + uint64(s.scale[at])
+	return read + s.held[at].num
 }
 
 // The scan compares the codes of all vectors with the question. Each dimension of the question weighs 0 to heaviest, by its size.
@@ -197,6 +219,7 @@ const (
 // sketch is a question as the scan reads it.
 type sketch struct {
 	weights [heaviest][][atOnce]dimension // the heaviest first
+	sums    [heaviest]int                 // bits of the greatest sum of the codes of a weight and of those before it
 	bits    int                           // of the greatest distance
 }
 
@@ -218,14 +241,16 @@ func newSketch(numbers []int16, square int64) (s sketch) {
 		size := min(heaviest, int(math.RoundToEven(math.Abs(float64(n))*unit)))
 		of[heaviest-size] = append(of[heaviest-size], dimension{i, uint64(int64(-n) >> 63)})
 	}
-	greatest := 0
+	sum, greatest := 0, 0
 	for i := range s.weights {
 		w := of[i]
 		for ; len(w) >= atOnce; w = w[atOnce:] {
 			s.weights[i] = append(s.weights[i], [atOnce]dimension(w))
-			greatest += 3 * atOnce * (heaviest - i)
+			sum += 3 * atOnce
 		}
 		of[i+1] = append(of[i+1], w...)
+		s.sums[i] = bits.Len(uint(sum))
+		greatest += sum
 	}
 	s.bits = bits.Len(uint(greatest))
 	return s
@@ -235,8 +260,8 @@ func newSketch(numbers []int16, square int64) (s sketch) {
 func (s *sketch) away(codes []code, sum, all *distances) {
 	clear(sum[:])
 	clear(all[:])
-	for _, w := range s.weights { // sum keeps the heavier dimensions, so they are added to all once for each weight
-		sum.addCodes(codes, w, s.bits)
+	for i, w := range s.weights { // sum keeps the heavier dimensions, so they are added to all once for each weight
+		sum.addCodes(codes, w, s.sums[i])
 		carry := uint64(0)
 		for i, w := range sum[:s.bits] {
 			all[i], carry = add(all[i], w, carry)
@@ -279,9 +304,10 @@ func (d *distances) addCodes(codes []code, of [][atOnce]dimension, bits int) {
 
 // scan computes how far all slots are.
 func (f *Finder) scan(sets []*Set, q *Question) {
-	f.blocks, f.left = f.blocks[:0], f.left[:0]
+	f.blocks, f.firsts, f.left = f.blocks[:0], f.firsts[:0], f.left[:0]
 	for i, s := range sets {
-		for at := 0; s.dims == q.dims && at < len(s.nums); at += block {
+		f.firsts = append(f.firsts, len(f.blocks))
+		for at := 0; s.dims == q.dims && at < len(s.held); at += block {
 			f.blocks = append(f.blocks, place{uint32(i), uint32(at)})
 		}
 	}
@@ -303,21 +329,18 @@ func (f *Finder) scan(sets []*Set, q *Question) {
 func (f *Finder) list(sets []*Set, q *Question, n int, v *Visible) bool {
 	for probe := n; ; probe *= 2 {
 		f.nearestOf(probe, q.bits)
-		seen, hidden := f.hide(sets, v)
+		hidden := f.hide(sets, v)
 		if hidden == 0 && probe == n {
 			break
 		}
-		if seen >= n || seen+hidden < probe { // those that are hidden have left
+		if seen := len(f.listed); seen >= n || seen+hidden < probe { // those that are hidden have left
 			f.nearestOf(n, q.bits)
+			f.hide(sets, v)
 			break
 		}
 	}
-	f.listed = f.listed[:0]
-	for b, p := range f.blocks {
-		for word := f.near[b]; word != 0; word &= word - 1 {
-			f.listed = append(f.listed, place{p.set, p.at + uint32(bits.TrailingZeros64(word))})
-		}
-		f.left[b] &^= f.near[b]
+	for b, w := range f.near {
+		f.left[b] &^= w
 	}
 	return len(f.listed) > 0
 }
@@ -350,17 +373,24 @@ func (f *Finder) nearestOf(n, levels int) {
 	}
 }
 
-// hide takes those of the near slots that are not visible from what is left. It counts the visible and the others.
-func (f *Finder) hide(sets []*Set, v *Visible) (seen, hidden int) {
+// hide lists those of the near slots that are visible. It takes the others from what is left, and counts them.
+func (f *Finder) hide(sets []*Set, v *Visible) (hidden int) {
+	f.listed = f.listed[:0]
 	for b, p := range f.blocks {
 		for word := f.near[b]; word != 0; word &= word - 1 {
-			if i := bits.TrailingZeros64(word); v.may(sets[p.set].nums[int(p.at)+i]) {
-				seen++
-			} else {
-				f.left[b] &^= 1 << i
-				hidden++
-			}
+			f.listed = append(f.listed, place{p.set, p.at + uint32(bits.TrailingZeros64(word))})
 		}
 	}
-	return seen, hidden
+	seen := 0
+	for _, p := range f.listed { // apart from the loop above, whose branches are hard to foresee: reads wait for memory together
+		if v.may(sets[p.set].held[p.at].num) {
+			f.listed[seen] = p
+			seen++
+		} else {
+			f.left[f.firsts[p.set]+int(p.at)/block] &^= 1 << (p.at % block)
+		}
+	}
+	hidden = len(f.listed) - seen
+	f.listed = f.listed[:seen]
+	return hidden
 }
