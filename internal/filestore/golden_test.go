@@ -214,6 +214,9 @@ func TestReleased(t *testing.T) {
 		t.Run(filepath.Base(dir), func(t *testing.T) {
 			useGolden(t, filepath.Join(dir, "pages"))
 			useGoldenTalk(t, filepath.Join(dir, "talk"))
+			for name, key := range goldenMany {
+				useGoldenMany(t, filepath.Join(dir, name), key)
+			}
 		})
 	}
 }
@@ -234,6 +237,9 @@ func openGolden(t *testing.T, dir string) (path string) {
 	require.NoError(t, os.CopyFS(path+"-wal", os.DirFS(filepath.Join(dir, "golden.db-wal"))))
 	require.NoError(t, os.CopyFS(path+"-manifest", os.DirFS(filepath.Join(dir, "golden.db-manifest"))))
 	unpackTo(t, filepath.Join(dir, "golden.db.gz"), path)
+	if ring, err := os.ReadFile(filepath.Join(dir, "golden.db.keys")); err == nil {
+		require.NoError(t, os.WriteFile(path+".keys", ring, 0o600))
+	}
 	return path
 }
 
