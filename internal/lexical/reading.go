@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"slices"
-	"sort"
 	"strings"
 
 	"github.com/ctxpage/ctxpage/token"
@@ -289,27 +288,71 @@ func (w *work) split(rows Rows, scopes []uint32, word string, usual bool) (as []
 	return as, nil
 }
 
-// stemOnce returns the stem of a word that nobody may ask for again: it takes no place in the cache of stems. Most words end
-// as no suffix does that the stemmer changes, so they are their own stems.
+// stemOnce returns the stem of a word of a–z that nobody may ask for again: it takes no place in the cache of stems. Most words
+// end as no suffix does that the stemmer changes, so they are their own stems, or lose an e at most.
 func stemOnce(word string) string {
-	if n := len(word); n > 2 && strings.IndexByte("degsy", word[n-1]) < 0 {
-		switch word[n-2:] {
-		case "al", "ci", "er", "gi", "ic", "li", "ll", "nt", "on", "or", "sm", "ti", "ul":
-		default:
-			return word
+	n := len(word)
+	if n < 4 {
+		return english.Stem(word, true)
+	}
+	as := word
+	switch word[n-1] {
+	case 's', 'y':
+		return english.Stem(word, true)
+	case 'e':
+		if !twoSyllables(word[:n-1]) {
+			return english.Stem(word, true)
+		}
+		as = word[:n-1]
+	}
+	switch word[n-2:] {
+	case "al", "ed", "er", "ic", "ll":
+		return english.Stem(word, true)
+	case "li":
+		if strings.IndexByte("bcdeghklmnrst", word[n-3]) >= 0 {
+			return english.Stem(word, true)
 		}
 	}
-	return english.Stem(word, true)
+	switch word[n-3:] {
+	case "ant", "ate", "ble", "ent", "ful", "ing", "ion", "ism", "iti", "ive", "ize", "nce", "nci", "ogi", "tor":
+		return english.Stem(word, true)
+	}
+	return as
+}
+
+// twoSyllables reports whether a word surely ends in what the stemmer calls R2: behind two vowels, a consonant after each.
+func twoSyllables(word string) bool {
+	if strings.HasPrefix(word, "gener") || strings.HasPrefix(word, "commun") || strings.HasPrefix(word, "arsen") {
+		return false
+	}
+	n, vowel := 0, false
+	for i := range len(word) {
+		switch word[i] {
+		case 'y': // either
+			return false
+		case 'a', 'e', 'i', 'o', 'u':
+			vowel = true
+		default:
+			if vowel {
+				n++
+			}
+			vowel = false
+		}
+	}
+	return n >= 2
 }
 
 // wanted is a term of many that are looked up.
 type wanted struct {
-	key string // as in the key of its list
-	at  int
+	head uint64
+	key  string // as in the key of its list
+	at   int
 }
 
 // know counts the pages with each of many terms.
 func (w *work) know(rows Rows, scopes []uint32, terms []string) (df []uint64, err error) {
+	m, masked := rows.(Masked)
+	masked = masked && m.Masks()
 	df = make([]uint64, len(terms))
 	keys := make([]wanted, len(terms))
 	for _, scope := range scopes {
@@ -322,13 +365,19 @@ func (w *work) know(rows Rows, scopes []uint32, terms []string) (df []uint64, er
 				return nil, err
 			}
 			df[i] += n
-			keys[i] = wanted{term, i}
-			w.key = w.rowKey(rows, 0, scope, term)
-			if key, _ := termAndScope(w.key[segPrefix:]); string(key) != term {
-				keys[i].key = string(key)
+			if masked {
+				w.key = w.rowKey(rows, 0, scope, term)
+				key, _ := termAndScope(w.key[segPrefix:])
+				term = string(key)
 			}
+			keys[i] = wanted{head(term), term, i}
 		}
-		sort.Slice(keys, func(i, j int) bool { return keys[i].key < keys[j].key })
+		slices.SortFunc(keys, func(a, b wanted) int {
+			if a.head != b.head {
+				return cmp.Compare(a.head, b.head)
+			}
+			return strings.Compare(a.key, b.key)
+		})
 		for _, s := range w.x.manifest.segments {
 			if err := w.knowIn(rows, s, scope, keys, df); err != nil {
 				return nil, err
