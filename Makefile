@@ -32,12 +32,13 @@ kills: ## 2,000 owners killed under four writers (20 minutes)
 golden: ## rewrite golden files; then read the diff
 	go test ./wal ./render -update
 	go test ./internal/dbctl -run TestFrozen -update
-freeze: ## VERSION=v0.1.0: keep the golden databases and the protocol of this revision, before it is tagged; every later revision is tested with them
+freeze: ## VERSION=v0.1.0: keep the golden databases, the protocol and the migrations of this revision, before it is tagged; every later revision is tested with them
 	@case "$(VERSION)" in v[0-9]*.[0-9]*.[0-9]*) ;; *) echo "usage: make freeze VERSION=v0.1.0"; exit 2;; esac
 	@test ! -e internal/filestore/testdata/released/$(VERSION) || { echo "$(VERSION) is frozen already"; exit 1; }
-	mkdir -p internal/filestore/testdata/released serve/testdata/released
+	mkdir -p internal/filestore/testdata/released serve/testdata/released pgstore/testdata/released
 	cp -r internal/filestore/testdata/golden internal/filestore/testdata/released/$(VERSION)
 	cp serve/testdata/schema.json serve/testdata/released/$(VERSION).json
+	cp -r pgstore/migrations pgstore/testdata/released/$(VERSION)
 tag: ## VERSION=v0.1.0: tag this commit, once it is frozen, for the library and for each module beside it
 	@test -d internal/filestore/testdata/released/$(VERSION) || { echo "first: make freeze VERSION=$(VERSION)"; exit 2; }
 	@for d in $$(git ls-files '*go.work' | xargs -n1 dirname); do grep -q "github.com/ctxpage/ctxpage $(VERSION)$$" $$d/go.mod || { echo "$$d/go.mod requires another version of the library than $(VERSION)"; exit 2; }; done
