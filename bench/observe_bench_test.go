@@ -45,8 +45,9 @@ func observed(b *testing.B, opts ctxpage.Options) map[string]func(n int) error {
 	}
 }
 
-// perRound is how many operations a round has: some milliseconds, so that most rounds meet little else that the machine does.
-var perRound = map[string]int{"get": 1500, "put": 100}
+// perRound is how many operations a round has: some milliseconds of gets, so that most rounds meet little else that the machine does. Puts
+// take longer than the goroutine of the observer waits for further events, which it would otherwise do once for a few of them.
+var perRound = map[string]int{"get": 1500, "put": 400}
 
 // BenchmarkObserver compares a database with an observer that counts and one without, by turns in many short rounds of one process. A round
 // ends when the observer has been told, which would otherwise be paid by the next round. It reports the ratios of the medians of CPU and time per
