@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/stretchr/testify/require"
 )
@@ -69,14 +70,7 @@ func TestDenseLeaves(t *testing.T) {
 		at := must(parseRow(index[rowOffset(2):rowOffset(3)], 2))(t)
 		require.True(t, at.dense)
 		for _, off := range []int64{0, int64(at.size) / 3, int64(at.size) - 1} {
-			hit := slices.Clone(seg)
-			hit[int64(at.off)+frameSize+off] ^= 4
-			f.WriteFile(filepath.Join(testDir, segmentName(0, 0)), hit)
-			l, _ := openLog(t, f, Options{})
-			damaged := &codec.CorruptError{}
-			require.ErrorAs(t, errOf(l.Body(2)), &damaged)
-			require.NoError(t, errOf(l.Body(1)), "the others are whole")
-			require.NoError(t, l.Close())
+			damagedAt(t, f, seg, at, off, 2)
 		}
 		f.WriteFile(filepath.Join(testDir, segmentName(0, 0)), seg)
 	}
@@ -158,18 +152,24 @@ func TestBriefLeaves(t *testing.T) {
 			require.Less(t, int(at.size), 155)
 		}
 		for off := int64(0); i == 0 && off < int64(at.size); off++ {
-			hit := slices.Clone(seg)
-			hit[int64(at.off)+frameSize+off] ^= 4
-			f.WriteFile(filepath.Join(testDir, segmentName(0, 0)), hit)
-			l, _ := openLog(t, f, Options{})
-			damaged := &codec.CorruptError{}
-			require.ErrorAs(t, errOf(l.Body(0)), &damaged)
-			require.NoError(t, errOf(l.Body(1)), "the others are whole")
-			require.NoError(t, l.Close())
+			damagedAt(t, f, seg, at, off, 0)
 		}
 	}
 	f.WriteFile(filepath.Join(testDir, segmentName(0, 0)), seg)
 	l, _ = openLog(t, f, Options{})
 	same(l)
+	require.NoError(t, l.Close())
+}
+
+// damagedAt flips a bit of what the first segment has of a leaf, whose row is at: it is found there, and leaf 1 is whole.
+func damagedAt(t *testing.T, f *dbtest.FS, seg []byte, at row, off int64, leaf uint64) {
+	t.Helper()
+	hit := slices.Clone(seg)
+	hit[int64(at.off)+frameSize+off] ^= 4
+	f.WriteFile(filepath.Join(testDir, segmentName(0, 0)), hit)
+	l, _ := openLog(t, f, Options{})
+	damaged := &codec.CorruptError{}
+	require.ErrorAs(t, errOf(l.Body(leaf)), &damaged)
+	require.NoError(t, errOf(l.Body(1)), "the others are whole")
 	require.NoError(t, l.Close())
 }
