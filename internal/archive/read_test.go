@@ -438,6 +438,33 @@ func TestBlocksAreBoundedByTheFile(t *testing.T) {
 	require.LessOrEqual(t, unsafe.Sizeof(fileBlock{}), uintptr(4<<10), "a block takes one page of memory")
 }
 
+// A block that is used again keeps its slot while others are asked for once. One that is asked for twice in a row takes it.
+func TestBlocksStayWhileTheyAreUsed(t *testing.T) {
+	f := &countedFile{data: make([]byte, 4*leastSlots*blockSize)}
+	for i := range f.data {
+		f.data[i] = byte(i / blockSize)
+	}
+	var c blocks
+	reads := func(block int) int {
+		b, was := make([]byte, 8), f.reads
+		require.NoError(t, c.readAt(0, f, b, int64(block*blockSize+block), int64(len(f.data))))
+		require.Equal(t, bytes.Repeat([]byte{byte(block)}, 8), b)
+		return f.reads - was
+	}
+	const used, once, another = 3, 3 + leastSlots, 3 + 2*leastSlots // of one slot
+	require.Equal(t, 1, reads(used))
+	for range 3 {
+		require.Equal(t, 1, reads(once))
+		require.Equal(t, 0, reads(used))
+		require.Equal(t, 1, reads(another))
+		require.Equal(t, 0, reads(used))
+	}
+	require.Equal(t, 1, reads(once))
+	require.Equal(t, 1, reads(once))
+	require.Equal(t, 0, reads(once))
+	require.Equal(t, 1, reads(used))
+}
+
 // A process killed while it made the archive leaves files without a mark. To a reader that is an empty archive, not
 // damage; with a leaf in it, it is.
 func TestReaderOfANewbornArchive(t *testing.T) {
