@@ -124,7 +124,6 @@ func (a *Incoming) Coming() (sum int) {
 // be made, or as a stub.
 func (a *Incoming) Stage(i int, texts []string, now time.Time) (Admission, error) {
 	c, b := a.of, a.Fresh[i].Block
-	rest := c.Window()
 	if a.Texts == nil {
 		a.Texts = map[string][]string{}
 	}
@@ -132,9 +131,11 @@ func (a *Incoming) Stage(i int, texts []string, now time.Time) (Admission, error
 	c.stage(b)
 	u := c.Blocks[len(c.Blocks)-1].Unit
 	sec, _ := c.section(u)
-	if same := func(s Section) bool { return s.ID == sec.ID }; slices.ContainsFunc(rest.Sections, same) { // a result joins its call
-		rest.Sections = slices.DeleteFunc(slices.Clone(rest.Sections), same)
+	if max(c.Tokens(), sec.Tokens()) <= c.State.Config.Thresholds().Usable { // as Admit does, without a look at the others
+		return Admission{Section: sec}, nil
 	}
+	rest := c.Window()
+	rest.Sections = slices.DeleteFunc(slices.Clone(rest.Sections), func(s Section) bool { return s.ID == sec.ID })
 	adm, err := rest.Admit(sec, now)
 	if err == nil && adm.How == AdmitStub {
 		c.SetRow(a.Writes, c.Units[u].Members[0], func(r *TurnRow) { r.Level, r.Because = uint8(adm.Section.Level), adm.Section.Because })

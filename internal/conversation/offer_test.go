@@ -3,6 +3,7 @@ package conversation
 import (
 	"cmp"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -325,4 +326,66 @@ func TestTakeBackAfterCompaction(t *testing.T) {
 	in.Bring(0, c.FreshBlock(come(31, store.Artefact{}), nil), true)
 	c.SetRow(in.Writes, 29, func(r *TurnRow) { r.Level, r.Because = uint8(session.Cold), "made room" })
 	require.False(t, in.TakeBack())
+}
+
+// How a turn comes in is what Admit says of the window before it. While there is room, no other turn is looked at.
+func TestStageAsAdmit(t *testing.T) {
+	roles := []string{"user", "assistant", "assistant", "assistant"}
+	hows, quick := map[string]int{}, 0
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		c := long(t, 12, 2+r.IntN(10))
+		c.State.Config.Total, c.State.Config.OutputReserve, c.State.Config.UserCap = 250+r.IntN(600), 1, r.IntN(2)*100
+		in, calls := c.Incoming(), []string{}
+		for i := range 12 {
+			art := store.Artefact{ID: fmt.Sprint("fresh-", i), Role: roles[r.IntN(len(roles))]}
+			switch art.Role {
+			case "user":
+				if r.IntN(3) == 0 && len(calls) > 0 {
+					art.Role, art.ToolCallID = "tool", calls[0]
+					calls = calls[1:]
+				}
+			case "assistant":
+				if r.IntN(2) == 0 {
+					calls = append(calls, fmt.Sprint("call-", i))
+					art.ToolCalls = []store.ToolCall{{ID: calls[len(calls)-1], Name: "look"}}
+				}
+			}
+			put := come(13+i, art)
+			put.Counter, put.Pages[0].Tokens = c.counter.Name(), put.Pages[0].Tokens*(1+r.IntN(1+r.IntN(12)))
+			b := c.FreshBlock(put, nil)
+			b.Row.Pinned = r.IntN(6) == 0
+			in.Bring(i, b, true)
+			if i%3 == 0 {
+				c.Window()
+			}
+			rest := c.MakeWindow()
+			got, err := in.Stage(i, []string{longText}, time.Unix(9, 0))
+			lead := c.Units[c.Blocks[len(c.Blocks)-1].Unit].Members[0]
+			if got.How == AdmitWhole && err == nil && !got.Yield && c.Fits() == nil {
+				quick++
+				require.False(t, c.current(c.Win.At), "nothing had to be looked at")
+			}
+			if got.How == AdmitStub { // as it was before it became a stub
+				c.SetRow(in.Writes, lead, func(r *TurnRow) { r.Level, r.Because = 0, "" })
+			}
+			sec, _ := c.section(c.Blocks[lead].Unit)
+			rest.Sections = slices.DeleteFunc(rest.Sections, func(s Section) bool { return s.ID == sec.ID })
+			want, wantErr := rest.Admit(sec, time.Unix(9, 0))
+			require.Equal(t, wantErr, err, "seed %d, turn %d", seed, i)
+			require.Equal(t, []any{want.How, want.Yield, want.Section}, []any{got.How, got.Yield, got.Section}, "seed %d, turn %d", seed, i)
+			hows[fmt.Sprint(got.How, got.Yield, err != nil)]++
+			if err != nil {
+				break
+			}
+			if got.How == AdmitStub {
+				c.SetRow(in.Writes, lead, func(r *TurnRow) { r.Level, r.Because = uint8(got.Section.Level), got.Section.Because })
+			}
+			for k := 0; k < lead && c.Fits() != nil; k++ { // room is made
+				c.SetRow(in.Writes, k, func(r *TurnRow) { r.Level, r.Because = uint8(session.Cold), "old" })
+			}
+		}
+	}
+	require.Greater(t, quick, 500)
+	require.GreaterOrEqual(t, len(hows), 4, "%v", hows)
 }
