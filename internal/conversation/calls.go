@@ -62,8 +62,10 @@ func (b *Block) callNames() []string {
 // UniqueCalls returns the calls of a turn on its way in, with other ids where theirs were used before.
 func (a *Incoming) UniqueCalls(calls []store.ToolCall, seq int64) []store.ToolCall {
 	used := func(id string) bool {
-		_, ok := a.of.open[id]
-		return ok || slices.ContainsFunc(a.Fresh, func(f freshTurn) bool { return slices.Contains(f.Block.callNames(), id) })
+		_, before := a.of.open[id]
+		_, called := a.called[id]
+		_, given := a.given[id]
+		return before || called || given
 	}
 	out := calls
 	for i, c := range calls {
@@ -82,7 +84,8 @@ func (a *Incoming) UniqueCalls(calls []store.ToolCall, seq int64) []store.ToolCa
 	return out
 }
 
-// Pair returns the stored id of the call that a result answers. Providers refuse a result without its call.
+// Pair returns the stored id of the call that a result answers: the last call of that name, unless it is answered. Providers
+// refuse a result without its call.
 func (a *Incoming) Pair(call string) (id string, err error) {
 	look := func(b *Block) {
 		for _, c := range b.calls() {
@@ -94,22 +97,50 @@ func (a *Incoming) Pair(call string) (id string, err error) {
 			id = ""
 		}
 	}
-	u, ok := a.of.open[call]
-	if !ok {
-		u, ok = a.of.open[shortID(call)]
+	last, fresh := a.called[call]
+	if n, ok := a.given[shortID(call)]; ok && (!fresh || n > last) {
+		last, fresh = n, true
 	}
-	if ok {
-		for _, i := range a.of.Units[u].Members {
-			look(&a.of.Blocks[i])
+	if fresh {
+		look(&a.Fresh[last].Block)
+	}
+	if id == "" { // no call on its way has the name
+		u, ok := a.of.open[call]
+		if !ok {
+			u, ok = a.of.open[shortID(call)]
+		}
+		if ok {
+			for _, i := range a.of.Units[u].Members {
+				look(&a.of.Blocks[i])
+			}
+		}
+		last = -1
+	}
+	if n, answered := a.answered[id]; id == "" || answered && n > last {
+		return "", store.Invalid("tool_call_id", strconv.Quote(call), "a call that an earlier turn of the session made and nothing has answered")
+	}
+	return id, nil
+}
+
+// noteCalls lets the turns behind b find its calls and the call that it answers.
+func (a *Incoming) noteCalls(b *Block) {
+	note := func(at *map[string]int, name string) {
+		if *at == nil {
+			*at = map[string]int{}
+		}
+		(*at)[name] = len(a.Fresh)
+	}
+	made := len(b.calls())
+	for i, name := range b.callNames() {
+		if i < made {
+			note(&a.called, name)
+		} else {
+			note(&a.given, name)
 		}
 	}
-	for i := range a.Fresh {
-		look(&a.Fresh[i].Block)
+	if b.answers() != "" {
+		note(&a.answered, b.answers())
 	}
-	if id == "" {
-		err = store.Invalid("tool_call_id", strconv.Quote(call), "a call that an earlier turn of the session made and nothing has answered")
-	}
-	return id, err
 }
 
 // StoredIDs replaces the call ids of a repeated turn with those under which block i was stored.

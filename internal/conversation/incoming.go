@@ -22,9 +22,12 @@ import (
 // room has to be made: then they are staged, so that the window can be planned with them.
 type Incoming struct {
 	*Writes
-	of      *Turns
-	Fresh   []freshTurn
-	brought int // Sets when the last of them was brought
+	of       *Turns
+	Fresh    []freshTurn
+	called   map[string]int // the last of Fresh that makes a call of that id
+	given    map[string]int // the last of Fresh for whose call that id was given, which is stored under another one
+	answered map[string]int // the one of Fresh that answers a call
+	brought  int            // Sets when the last of them was brought
 }
 
 // Incoming begins to collect turns.
@@ -54,6 +57,7 @@ func (a *Incoming) TakeBack() bool {
 
 // Bring notes a turn on its way in. at is its place among the caller's turns; inHead reports that its put has the row.
 func (a *Incoming) Bring(at int, b Block, inHead bool) {
+	a.noteCalls(&b)
 	a.Fresh = append(a.Fresh, freshTurn{at, b, a.of.Rows[b.ID]})
 	a.of.storeRow(a.Writes, b.ID, b.Row, inHead)
 	a.brought = a.Sets

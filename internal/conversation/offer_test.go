@@ -389,3 +389,101 @@ func TestStageAsAdmit(t *testing.T) {
 	require.Greater(t, quick, 500)
 	require.GreaterOrEqual(t, len(hows), 4, "%v", hows)
 }
+
+// Calls and results of one append find each other as if all turns before them were searched.
+func TestPairAsSearch(t *testing.T) {
+	long := strings.Repeat("long", 12)
+	names := []string{"a", "b", "a_t14", "a_t15_t16", long, shortID(long), reusedID(long, 15), "a_t99"}
+	paired, refused, renamed := 0, 0, 0
+	for seed := range uint64(500) {
+		r := rand.New(rand.NewPCG(seed, 2))
+		c := long12(t, r, names)
+		in := c.Incoming()
+		for i := range 14 {
+			art := store.Artefact{ID: fmt.Sprint("fresh-", i), Seq: int64(13 + i)}
+			if name := names[r.IntN(len(names))]; r.IntN(2) == 0 {
+				want, wantErr := searchPair(in, name)
+				got, err := in.Pair(name)
+				require.Equal(t, wantErr, err != nil, "seed %d, turn %d: %s", seed, i, name)
+				require.Equal(t, want, got, "seed %d, turn %d: %s", seed, i, name)
+				if err != nil {
+					refused++
+					continue
+				}
+				paired++
+				art.Role, art.ToolCallID = "tool", got
+			} else {
+				calls := []store.ToolCall{{ID: name}, {ID: names[r.IntN(len(names))]}}
+				if calls[1].ID == name {
+					calls = calls[:1]
+				}
+				art.ToolCalls = in.UniqueCalls(calls, art.Seq)
+				require.Equal(t, searchUnique(in, calls, art.Seq), art.ToolCalls, "seed %d, turn %d", seed, i)
+				if art.ToolCalls[0].ID != name {
+					renamed++
+				}
+			}
+			in.Bring(i, c.FreshBlock(come(13+i, art), nil), true)
+		}
+	}
+	require.Greater(t, min(paired, refused, renamed), 500)
+}
+
+// long12 has twelve turns, some of which call and answer.
+func long12(t *testing.T, r *rand.Rand, names []string) *Turns {
+	c := long(t, 1, 1)
+	for i := range 11 {
+		in, art := c.Incoming(), store.Artefact{}
+		if name := names[r.IntN(len(names))]; r.IntN(2) == 0 {
+			art.ToolCalls = in.UniqueCalls([]store.ToolCall{{ID: name}}, int64(2+i))
+		} else if id, err := in.Pair(name); err == nil {
+			art.Role, art.ToolCallID = "tool", id
+		}
+		follow(c, said(2+i, art))
+	}
+	return c
+}
+
+// searchPair is Pair by a search of all turns that come.
+func searchPair(a *Incoming, call string) (id string, refused bool) {
+	look := func(b *Block) {
+		for _, c := range b.calls() {
+			if c == call || givenID(c) == shortID(call) && reusedID(shortID(call), b.Seq) == c {
+				id = c
+			}
+		}
+		if id != "" && b.answers() == id {
+			id = ""
+		}
+	}
+	u, ok := a.of.open[call]
+	if !ok {
+		u, ok = a.of.open[shortID(call)]
+	}
+	if ok {
+		for _, i := range a.of.Units[u].Members {
+			look(&a.of.Blocks[i])
+		}
+	}
+	for i := range a.Fresh {
+		look(&a.Fresh[i].Block)
+	}
+	return id, id == ""
+}
+
+func searchUnique(a *Incoming, calls []store.ToolCall, seq int64) []store.ToolCall {
+	out := slices.Clone(calls)
+	used := func(id string) bool {
+		_, ok := a.of.open[id]
+		return ok || slices.ContainsFunc(a.Fresh, func(f freshTurn) bool { return slices.Contains(f.Block.callNames(), id) })
+	}
+	for i, c := range calls {
+		if id := c.ID; used(id) {
+			for used(id) || slices.ContainsFunc(out, func(o store.ToolCall) bool { return o.ID == id }) {
+				id = reusedID(id, seq)
+			}
+			out[i].ID = id
+		}
+	}
+	return out
+}
