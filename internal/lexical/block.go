@@ -136,6 +136,7 @@ type blockReader struct {
 	reader
 	left  uint64 // lists before the last
 	run   uint64 // so many of them have the term that the last one had
+	ran   bool   // lists of one term were read since the last name
 	last  []byte // term and scope of the last
 	ends  uint32
 	any   bool   // next gave one
@@ -212,7 +213,8 @@ func (r *blockReader) named() {
 func (r *blockReader) begins() {
 	r.b = r.b[1:]
 	r.run = uint64(r.count())
-	r.bad = r.bad || r.run == 0 || r.run > r.left
+	r.bad = r.bad || r.run == 0 || r.run > r.left || r.ran
+	r.ran = true
 }
 
 // nextScope reads the scope of a list of the same term.
@@ -232,6 +234,7 @@ func (r *blockReader) otherScope() {
 
 // name reads how much a term has in common with the previous one, and the rest of it.
 func (r *blockReader) name() (common uint64, rest []byte) {
+	r.ran = false
 	head := r.uvarint()
 	n := head & 15
 	if n == 15 {

@@ -171,6 +171,7 @@ func FuzzPostings(f *testing.F) {
 	f.Add(uint64(7), uint64(7), []byte{1, 0})
 	f.Add(uint64(1), uint64(200), []byte{0, 2, 5, 3, 'o', 'n', 'e', 4, 1, 't', 11, 2, 6, 1, 1, 2})
 	f.Add(uint64(1), uint64(200), []byte{0, 5, 5, 3, 'o', 'n', 'e', 4, 0, 2, 3, 11, 2, 6, 1, 9, 4, 1, 't', 1, 2, 4, 0, 1, 7, 8, 1, 2})
+	f.Add(uint64(1), uint64(200), []byte{0, 4, 5, 3, 'o', 'n', 'e', 4, 0, 1, 3, 4, 0, 1, 3, 4, 1, 't', 6, 1, 2}) // lists of a term in two runs
 	f.Add(uint64(1), ^uint64(0), []byte{1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1, 2})
 	f.Fuzz(func(t *testing.T, first, last uint64, value []byte) {
 		if first == 0 || last < first {
