@@ -381,6 +381,7 @@ func FuzzDecode(f *testing.F) {
 	full := must(Encode(fullRecord()))(f)
 	f.Add(full)
 	f.Add(leafOf(1, "\x06", 48, "\xff\xff\x03"))
+	f.Add(leafOf(1, "\x02", 48, "\x00"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r, err := Decode(1, b)
 		if err != nil {

@@ -428,7 +428,11 @@ func List[T, E any](tag uint64, name string, of *Record[E], at func(*T) *[]E) Fi
 			}
 		},
 		func(d *Decoder, v *T) {
-			list := make([]E, d.Count(1))
+			n := d.Count(1)
+			if n == 0 { // as if it were left out
+				return
+			}
+			list := make([]E, n)
 			for i := range list {
 				if d.Err != nil {
 					return
@@ -454,8 +458,10 @@ func (e *Encoder) texts(list []string) {
 	}
 }
 
-func (d *Decoder) texts() []string {
-	list := make([]string, d.Count(1))
+func (d *Decoder) texts() (list []string) {
+	if n := d.Count(1); n > 0 {
+		list = make([]string, n)
+	}
 	for i := range list {
 		list[i] = d.Str()
 	}
