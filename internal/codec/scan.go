@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/vmihailenco/msgpack/v5"
 	"github.com/vmihailenco/msgpack/v5/msgpcode"
@@ -40,7 +41,7 @@ func scan(b []byte) error {
 			continue
 		}
 		left[depth]--
-		items, err := Items(d)
+		items, err := Items(d, r)
 		switch {
 		case err != nil:
 			return fmt.Errorf("msgpack at byte %d: %w", len(b)-r.Len(), err)
@@ -59,8 +60,9 @@ func scan(b []byte) error {
 	return nil
 }
 
-// Items passes over the next value, or over the head of an array or map, and returns how many values follow as its items.
-func Items(d *msgpack.Decoder) (int, error) {
+// Items passes over the next value of in, which d reads, or over the head of an array or map, and returns how many values follow as
+// its items.
+func Items(d *msgpack.Decoder, in *bytes.Reader) (int, error) {
 	c, err := d.PeekCode()
 	switch {
 	case err != nil:
@@ -70,6 +72,25 @@ func Items(d *msgpack.Decoder) (int, error) {
 	case msgpcode.IsFixedMap(c), c == msgpcode.Map16, c == msgpcode.Map32:
 		n, err := d.DecodeMapLen()
 		return 2 * n, err
+	case msgpcode.IsString(c), msgpcode.IsBin(c):
+		n, err := d.DecodeBytesLen()
+		return 0, Pass(in, n, err)
+	case msgpcode.IsExt(c):
+		_, n, err := d.DecodeExtHeader()
+		return 0, Pass(in, n, err)
 	}
 	return 0, d.Skip()
+}
+
+// Pass passes over the bytes of a value, after the decoder read their length. The decoder itself would take memory for a length whose
+// bytes never come. It keeps that and takes more each time, so one that is used again would grow to gigabytes.
+func Pass(in *bytes.Reader, n int, err error) error {
+	if err != nil {
+		return err
+	}
+	if n < 0 || n > in.Len() {
+		return io.ErrUnexpectedEOF
+	}
+	_, err = in.Seek(int64(n), io.SeekCurrent)
+	return err
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
+	"github.com/vmihailenco/msgpack/v5"
 )
 
 // fill sets every field of a value, so that none can be lost unseen.
@@ -206,6 +207,31 @@ func TestUnpackRefuses(t *testing.T) { // not parallel: it measures what is allo
 		runtime.ReadMemStats(&after)
 		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(64<<20), name)
 	}
+}
+
+// A reader that is used again takes no memory for a length either: not for the first message, and not more with each. The control is the
+// decoder below it, which keeps what it took.
+func TestLengthsWithoutBytes(t *testing.T) { // not parallel: it measures what is allocated
+	taken := func(read func() error) uint64 {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		for range 20 {
+			require.Error(t, read())
+		}
+		runtime.ReadMemStats(&after)
+		return after.TotalAlloc - before.TotalAlloc
+	}
+	for name, b := range map[string]string{
+		"unknown bytes": "\x82\xa3New\xc6\xff\xff\xff\xff", "unknown text": "\x82\xa3New\xdb\xff\xff\xff\xff", "unknown type": "\x82\xa3New\xc9\xff\xff\xff\xff\x01",
+		"text": "\x81\xa8Excluded\x91\x81\xa6Reason\xdb\xff\xff\xff\xff", "bytes": "\x81\xa4Hits\xc6\xff\xff\xff\xff",
+	} {
+		require.Less(t, taken(func() error { return unpack([]byte(b), new(store.Candidates)) }), uint64(1<<20), name)
+	}
+	d := msgpack.NewDecoder(nil)
+	require.Greater(t, taken(func() error {
+		d.Reset(bytes.NewReader([]byte("\xc6\xff\xff\xff\xff")))
+		return d.Skip()
+	}), uint64(20<<20), "the control")
 }
 
 func FuzzUnpack(f *testing.F) {

@@ -3,7 +3,6 @@ package remote
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"sync"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
@@ -122,35 +121,36 @@ func (r *reader) flag() (bool, error)       { return r.d.DecodeBool() }
 func (r *reader) int() (int64, error)       { return r.d.DecodeInt64() }
 func (r *reader) uint() (uint64, error)     { return r.d.DecodeUint64() }
 func (r *reader) float64() (float64, error) { return r.d.DecodeFloat64() }
-func (r *reader) text() (string, error)     { return r.d.DecodeString() }
 func (r *reader) list() (int, error)        { return r.d.DecodeArrayLen() }
 func (r *reader) dict() (int, error)        { return r.d.DecodeMapLen() }
+
+func (r *reader) text() (string, error) {
+	b, err := r.borrow()
+	return string(b), err
+}
 
 func (r *reader) bytes() ([]byte, error) {
 	b, err := r.borrow()
 	return bytes.Clone(b), err
 }
 
-// borrow is bytes without a copy: they are part of the message. It checks the length itself: the decoder would take the memory that a
-// length announces.
+// borrow is bytes without a copy: they are part of the message.
 func (r *reader) borrow() ([]byte, error) {
 	n, err := r.d.DecodeBytesLen()
 	if err != nil || n < 0 {
 		return nil, err
 	}
-	left := r.in.Len()
-	if n > left {
-		return nil, io.ErrUnexpectedEOF
+	at := len(r.b) - r.in.Len()
+	if err := codec.Pass(r.in, n, nil); err != nil {
+		return nil, err
 	}
-	at := len(r.b) - left
-	_, err = r.in.Seek(int64(n), io.SeekCurrent)
-	return r.b[at : at+n : at+n], err
+	return r.b[at : at+n : at+n], nil
 }
 
 // skip passes over a value. It counts what nests: a call for each level would take up the stack.
 func (r *reader) skip() error {
 	for left := 1; left > 0; left-- {
-		n, err := codec.Items(r.d)
+		n, err := codec.Items(r.d, r.in)
 		if err != nil {
 			return err
 		}
