@@ -177,11 +177,15 @@ func (a *assembling) plan(ctx context.Context) (context.Context, error) {
 		return ctx, err
 	}
 	p := &remote.Plan{Candidates: cq}
+	if a.q.Session == "" { // a window may keep candidates
+		p.Room = a.scratch.found
+	}
 	if a.looksAhead() {
 		for _, name := range a.s.chain {
 			p.Scans = append(p.Scans, a.s.db.checker.AsksOf(name))
 		}
 	}
+	a.planned = p
 	return remote.WithPlan(ctx, p), nil
 }
 
@@ -214,9 +218,11 @@ func (a *assembling) askFor() (cq store.CandidateQuery, err error) {
 // propose gathers candidates at one LSN and orders them. The store proposes by words, dates and recency; turns come
 // from the window of the session, and drafts, which have no page number, from the transaction.
 func (a *assembling) propose(ctx context.Context) (err error) {
-	cq, err := a.askFor()
-	if err != nil {
-		return err
+	cq := a.planned.Candidates
+	if a.lost > 0 { // since then
+		if cq, err = a.askFor(); err != nil {
+			return err
+		}
 	}
 	preset, err := presetOf(a.q.Preset)
 	if err != nil {

@@ -309,12 +309,25 @@ func (a *assembling) apportion() {
 	for _, it := range a.placed {
 		costs += it.tokens
 	}
-	for i, it := range a.placed {
+	for _, it := range a.placed {
 		cost += it.tokens
 		upTo := int(int64(a.out.Tokens) * int64(cost) / int64(max(costs, 1)))
-		it.tokens = upTo - given
-		a.out.Blocks[i].Tokens, given = it.tokens, upTo
+		it.tokens, given = upTo-given, upTo
 	}
+}
+
+// handOut makes what the caller gets of the pages, and ends the assembly. A client does so while its manifest is under way.
+func (a *assembling) handOut() {
+	if a.scratch == nil { // it has done so
+		return
+	}
+	a.out.Blocks, a.out.Refs = make([]Block, 0, len(a.placed)), make([]Ref, 0, len(a.placed))
+	for i, it := range a.placed {
+		a.out.Blocks = append(a.out.Blocks, it.block(a.out.shown[i].Text))
+		a.out.Refs = append(a.out.Refs, it.ref())
+	}
+	a.out.Left = a.left()
+	a.end()
 }
 
 // preamble returns the tokens of the fixed beginning of a context.
@@ -450,7 +463,6 @@ func classOf(k store.Kind) triage.Class {
 func (a *assembling) place(res triage.Result, at []int) {
 	a.out = &Assembly{Trace: a.q.Trace, LSN: a.cands.LSN, Limit: a.q.Budget - a.q.Reserve, Review: res.Review, seed: a.s.db.fence + "/" + a.s.name, session: a.q.Session, long: a.q.LongForm}
 	a.placed = make([]*item, 0, len(res.Placed))
-	a.out.Blocks, a.out.Refs = make([]Block, 0, len(res.Placed)), make([]Ref, 0, len(res.Placed))
 	a.out.shown = make([]rendering.Page, 0, len(res.Placed))
 	if a.out.Degraded = a.degraded(); a.wordsErr != nil {
 		a.out.Degraded = a.wordsErr.Error()
@@ -473,10 +485,7 @@ func (a *assembling) place(res triage.Result, at []int) {
 		it.tokens = p.Tokens
 		a.placed = append(a.placed, it)
 		a.out.shown = append(a.out.shown, a.shownAs(it, text))
-		a.out.Blocks = append(a.out.Blocks, it.block(text))
-		a.out.Refs = append(a.out.Refs, it.ref())
 	}
-	a.out.Left = a.left()
 	a.scratch.pages = rendering.Pages(a.scratch.pages[:0], a.out.shown, a.q.Session)
 	a.scratch.text = render.Text(a.scratch.text[:0], a.out.seed, a.scratch.pages, a.q.LongForm)
 	a.out.text = string(a.scratch.text)

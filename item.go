@@ -8,6 +8,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/conversation"
 	"github.com/ctxpage/ctxpage/internal/freshness"
 	"github.com/ctxpage/ctxpage/internal/prose"
+	"github.com/ctxpage/ctxpage/internal/remote"
 	"github.com/ctxpage/ctxpage/internal/rendering"
 	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/manifest"
@@ -60,6 +61,7 @@ type assembling struct {
 	wordsErr error     // why none did
 	unseen   int       // pages that have no vector yet
 
+	planned *remote.Plan
 	scratch *scratch
 }
 
@@ -69,6 +71,7 @@ type assembling struct {
 // not overwrite everything that a larger one left.
 type scratch struct {
 	items    []item
+	found    []store.Candidate // in a client
 	triaged  []triage.Candidate
 	ranker   triage.Ranker
 	best     []*item
@@ -94,15 +97,23 @@ func (s *Scope) begin(q Query, tx *Txn) *assembling {
 	return a
 }
 
-// end releases the frames and returns the scratch memory. It must run once, after the last use of any item.
+// end releases the frames and returns the scratch memory, after the last use of any item. Further calls do nothing.
 func (a *assembling) end() {
+	if a.scratch == nil {
+		return
+	}
 	a.s.db.table.unpin(a.frames)
 	clear(a.scratch.items)
+	if a.planned != nil && a.q.Session == "" {
+		a.scratch.found = a.planned.Room
+		clear(a.scratch.found[:cap(a.scratch.found)])
+	}
 	clear(a.scratch.pages)
 	if len(a.scratch.runs) > mostRuns {
 		clear(a.scratch.runs)
 	}
 	a.s.db.scratches.Put(a.scratch)
+	a.scratch = nil
 }
 
 // item is a page on its way into a context. The stages fill it in their order; what only some pages have is in a part

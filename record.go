@@ -12,6 +12,7 @@ import (
 	"sort"
 	"sync"
 
+	"github.com/ctxpage/ctxpage/internal/remote"
 	"github.com/ctxpage/ctxpage/internal/rendering"
 	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/manifest"
@@ -60,9 +61,10 @@ func (a *assembling) record(ctx context.Context) error {
 	if err := a.keepDrafts(ctx, leaf); err != nil {
 		return err
 	}
-	if err := a.s.emit(ctx, leaf); err != nil {
+	if err := a.s.emit(remote.Meanwhile(ctx, a.handOut), leaf); err != nil {
 		return err
 	}
+	a.handOut()
 	a.out.Manifest = leaf
 	return nil
 }

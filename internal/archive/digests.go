@@ -332,12 +332,12 @@ func (w *wire) reasonPlace(s string) uint64 {
 }
 
 // reason is the inverse of reasonPlace.
-func (w *wire) reason(d *codec.Decoder, place uint64) string {
-	if place > uint64(len(w.reasons)) {
-		d.FailAs(fmt.Errorf("reason %d of %d", place, len(w.reasons)))
+func (w *wire) reason(place uint64, fail func(error)) string {
+	if place == 0 {
 		return ""
 	}
-	if place == 0 || d.Err != nil {
+	if place > uint64(len(w.reasons)) {
+		fail(fmt.Errorf("reason %d of %d", place, len(w.reasons)))
 		return ""
 	}
 	return w.reasons[place-1]
@@ -430,28 +430,53 @@ func bitsOf(p *manifest.Page) uint64 {
 	return v
 }
 
-// rowNumber reads a varint of at most limit; 0 past the end of the row.
-func rowNumber(d *codec.Decoder, limit uint64) uint64 {
-	if len(d.B) == 0 || d.Err != nil {
+// cells are the fields of a row as they are read. They count what was read: to cut it off would be a write barrier for each field.
+type cells struct {
+	b   []byte
+	at  int
+	err error
+}
+
+// fail ends the row; the first error counts.
+func (c *cells) fail(err error) {
+	if c.at = len(c.b); c.err == nil {
+		c.err = err
+	}
+}
+
+// number reads a varint of at most limit; 0 past the end of the row.
+func (c *cells) number(limit uint64) uint64 {
+	if c.at >= len(c.b) {
 		return 0
 	}
-	v := d.Uvarint()
-	if v > limit {
-		d.FailAs(fmt.Errorf("%d is above the limit %d", v, limit))
+	v, n := uint64(c.b[c.at]), 1
+	if v >= 0x80 {
+		v, n = binary.Uvarint(c.b[c.at:])
+	}
+	switch {
+	case n <= 0:
+		c.fail(codec.ErrMalformed)
+		return 0
+	case v > limit:
+		c.fail(fmt.Errorf("%d is above the limit %d", v, limit))
 		return 0
 	}
+	c.at += n
 	return v
 }
 
-// rowScores reads scores of two bytes; those past the end of the row stay 0.
-func rowScores(d *codec.Decoder, to ...*manifest.Score) {
+// scores reads scores of two bytes; those past the end of the row stay 0.
+func (c *cells) scores(to ...*manifest.Score) {
 	for _, s := range to {
-		if len(d.B) == 0 {
+		switch len(c.b) - c.at {
+		case 0:
+			return
+		case 1:
+			c.fail(codec.ErrMalformed)
 			return
 		}
-		if b := d.Take(2); b != nil {
-			*s = manifest.Score(binary.BigEndian.Uint16(b))
-		}
+		*s = manifest.Score(binary.BigEndian.Uint16(c.b[c.at:]))
+		c.at += 2
 	}
 }
 
@@ -470,39 +495,38 @@ func (w *wire) readPages(d *codec.Decoder) []manifest.Page {
 			d.FailAs(fmt.Errorf("more than %d pages", MaxPages))
 			return nil
 		}
-		row := d.Bytes()
-		rest := d.B
-		d.B = row
+		row := cells{b: d.Bytes()}
 		out = append(out, manifest.Page{})
-		w.readRow(d, &out[len(out)-1])
-		d.B = rest
+		if w.readRow(&row, &out[len(out)-1]); row.err != nil {
+			d.FailAs(row.err)
+		}
 	}
 	return out
 }
 
 // readRow reads the fields of one row. Bytes behind the known fields come from a later program.
-func (w *wire) readRow(d *codec.Decoder, p *manifest.Page) {
-	p.Num, p.Version = rowNumber(d, math.MaxUint64), uint32(rowNumber(d, math.MaxUint32))
-	bits := rowNumber(d, math.MaxUint64)
+func (w *wire) readRow(c *cells, p *manifest.Page) {
+	p.Num, p.Version = c.number(math.MaxUint64), uint32(c.number(math.MaxUint32))
+	bits := c.number(math.MaxUint64)
 	p.Form, p.Tag = manifest.Form(bits&3), manifest.Tag(bits>>rowTagShift&7)
 	p.Dirty, p.Refetched, p.Stale = bits&rowDirty != 0, bits&rowRefetched != 0, bits&rowStale != 0
-	p.Reason = w.reason(d, rowNumber(d, math.MaxUint64))
-	p.Tokens = int(rowNumber(d, math.MaxInt))
-	rowScores(d, &p.Score, &p.R, &p.P, &p.S, &p.LexOwn, &p.LexNear, &p.LexGroup)
-	p.Via = rowNumber(d, math.MaxUint64)
-	p.Ranges = readRanges(d)
-	rowScores(d, &p.Vector, &p.LexSpeaker, &p.LexFirst, &p.LexDate, &p.LexForms, &p.LexLevel)
+	p.Reason = w.reason(c.number(math.MaxUint64), c.fail)
+	p.Tokens = int(c.number(math.MaxInt))
+	c.scores(&p.Score, &p.R, &p.P, &p.S, &p.LexOwn, &p.LexNear, &p.LexGroup)
+	p.Via = c.number(math.MaxUint64)
+	p.Ranges = readRanges(c)
+	c.scores(&p.Vector, &p.LexSpeaker, &p.LexFirst, &p.LexDate, &p.LexForms, &p.LexLevel)
 }
 
 // readRanges reads the byte ranges. A count beyond the bytes of the row is refused.
-func readRanges(d *codec.Decoder) (out [][2]uint32) {
-	n := rowNumber(d, uint64(len(d.B)))
+func readRanges(c *cells) (out [][2]uint32) {
+	n := c.number(uint64(len(c.b) - c.at))
 	at := uint64(0)
-	for ; n > 0 && d.Err == nil; n-- {
-		from := at + rowNumber(d, math.MaxUint32)
-		at = from + rowNumber(d, math.MaxUint32)
+	for ; n > 0 && c.err == nil; n-- {
+		from := at + c.number(math.MaxUint32)
+		at = from + c.number(math.MaxUint32)
 		if at > math.MaxUint32 {
-			d.FailAs(fmt.Errorf("range ends at %d", at))
+			c.fail(fmt.Errorf("range ends at %d", at))
 			return nil
 		}
 		out = append(out, [2]uint32{uint32(from), uint32(at)})

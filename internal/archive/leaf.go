@@ -273,7 +273,7 @@ func readExcluded(d *codec.Decoder, w *wire) {
 		item := d.Bytes()
 		rest := d.B
 		d.B = item
-		x := manifest.Exclusion{Reason: w.reason(d, d.Uvarint())}
+		x := manifest.Exclusion{Reason: w.reason(d.Uvarint(), d.FailAs)}
 		n := d.Uvarint()
 		if x.Count = int(n); n > math.MaxInt {
 			d.Fail()

@@ -41,6 +41,8 @@ type callOptions struct {
 	waited bool
 	// unwatched: the caller bounds how long the server may be silent.
 	unwatched bool
+	// meanwhile is called when the request was sent, before the answer is waited for; nil: there is nothing to do.
+	meanwhile func()
 	// giveUp: if it is unknown whether the call was made, the next call of Outcome names it.
 	giveUp bool
 }

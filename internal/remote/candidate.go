@@ -159,7 +159,7 @@ func getCandidates(d *reader) ([]store.Candidate, error) {
 	r := rowReader{texts: head.Str()}
 	n := head.Count(4)
 	r.b = head.B
-	out := make([]store.Candidate, min(n, 1), min(n, atOnce))
+	out := d.candidates(n)
 	for i := range n {
 		if i > 0 {
 			out = append(out, out[i-1])
@@ -172,6 +172,18 @@ func getCandidates(d *reader) ([]store.Candidate, error) {
 		return nil, errRows
 	}
 	return out, nil
+}
+
+// candidates is memory for a list of n, of which the first is zero. What was announced is not taken for granted.
+func (r *reader) candidates(n int) []store.Candidate {
+	room := r.room
+	r.room = nil
+	if most := min(n, atOnce); cap(room) < most || most == 0 {
+		return make([]store.Candidate, min(n, 1), most)
+	}
+	room = room[:1]
+	clear(room)
+	return room
 }
 
 // row reads a row. c has the fields of the previous row.

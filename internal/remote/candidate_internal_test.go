@@ -38,6 +38,14 @@ func TestListOfCandidates(t *testing.T) {
 		var got []store.Candidate
 		require.NoError(t, unpack(b, &got))
 		require.Equal(t, list, got)
+		room := make([]store.Candidate, r.IntN(20))
+		for i := range room {
+			fill(reflect.ValueOf(&room[i]).Elem(), &n)
+		}
+		var again []store.Candidate
+		require.NoError(t, unpackInto(b, &again, room))
+		require.Equal(t, list, again, "in memory that was used before")
+		require.Equal(t, len(list) > 0 && len(list) <= len(room), len(list) > 0 && len(room) > 0 && &again[0] == &room[0])
 		if len(list) == 0 {
 			continue
 		}
@@ -46,9 +54,8 @@ func TestListOfCandidates(t *testing.T) {
 			refused++
 			continue
 		}
-		again := must(pack(got))(t)
 		var same []store.Candidate
-		require.NoError(t, unpack(again, &same))
+		require.NoError(t, unpack(must(pack(got))(t), &same))
 		require.Equal(t, got, same)
 	}
 	require.Greater(t, refused, 200)

@@ -143,7 +143,7 @@ func (c *Client) takeHold(ctx context.Context, q holdAsk) error {
 	b, err := c.call(ctx, "Prepare", prepareAsk{Hold: q, Scans: p.Scans, Candidates: p.Candidates}, callOptions{})
 	var a answer[prepared]
 	if err == nil {
-		err = unpack(b, &a)
+		err = unpackInto(b, &a, p.Room)
 	}
 	if err != nil {
 		return err
@@ -204,7 +204,7 @@ func (c *Client) append(ctx context.Context, leaves []*manifest.Record, d store.
 	if g := guessOf(ctx); g != nil && g.used {
 		g.sent, q.Expect = true, &g.is
 	}
-	got, err := ask[[]appended](ctx, c, "Append", q, callOptions{bound: true, writes: true, waited: true})
+	got, err := ask[[]appended](ctx, c, "Append", q, callOptions{bound: true, writes: true, waited: true, meanwhile: meanwhileOf(ctx)})
 	if err != nil {
 		return err
 	}

@@ -279,6 +279,10 @@ func (t *pendingCall) exchange(st *stream, session string) ([]byte, error) {
 		}
 		return nil, err
 	}
+	if do := t.opts.meanwhile; do != nil {
+		t.opts.meanwhile = nil // of a second attempt
+		do()
+	}
 	return t.readAnswer(st.r)
 }
 

@@ -131,9 +131,13 @@ func packFrame(kind byte, v any) ([]byte, error) {
 
 // unpack decodes what pack made into what v points to. Bytes behind the value are an error: they
 // mean that the message is not what its reader takes it for.
-func unpack(b []byte, v any) error {
+func unpack(b []byte, v any) error { return unpackInto(b, v, nil) }
+
+// unpackInto is unpack with memory for a list of candidates.
+func unpackInto(b []byte, v any, room []store.Candidate) error {
 	r := newReader(b)
 	defer r.done()
+	r.room = room
 	err := get(r, reflect.ValueOf(v).Elem())
 	if err == nil && r.in.Len() > 0 {
 		err = fmt.Errorf("%d bytes follow the value", r.in.Len())

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/vmihailenco/msgpack/v5"
 	"github.com/vmihailenco/msgpack/v5/msgpcode"
 )
@@ -80,7 +81,8 @@ type reader struct {
 	b      []byte
 	in     *bytes.Reader // over b; d reads no further than it decodes
 	d      *msgpack.Decoder
-	record codec.Decoder // of the record that is read
+	record codec.Decoder     // of the record that is read
+	room   []store.Candidate // memory for the first list
 	field  [maxName]byte
 	depth  int // of errors in errors
 }
@@ -104,7 +106,7 @@ func newReader(b []byte) *reader {
 
 // done returns r to the pool, without the message.
 func (r *reader) done() {
-	r.b, r.record = nil, codec.Decoder{}
+	r.b, r.record, r.room = nil, codec.Decoder{}, nil
 	r.in.Reset(nil)
 	readers.Put(r)
 }

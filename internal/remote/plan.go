@@ -15,6 +15,8 @@ import (
 type Plan struct {
 	Scans      []store.ScanQuery
 	Candidates store.CandidateQuery
+	// Room is memory for the candidates of the answer. Afterwards it is the memory that they have, for the next plan.
+	Room []store.Candidate
 
 	mu    sync.Mutex
 	lsn   uint64 // how far readers had come when it was answered
@@ -33,6 +35,20 @@ func PlanOf(ctx context.Context) *Plan {
 	return p
 }
 
+type meanwhileKey struct{}
+
+// Meanwhile puts work into the context of an Append. A client does it when the request was sent, before it waits for the answer, in
+// the goroutine of the caller. No other store does it, so a caller sees afterwards whether it was done. It must not call a store.
+func Meanwhile(ctx context.Context, do func()) context.Context {
+	return context.WithValue(ctx, meanwhileKey{}, do)
+}
+
+// meanwhileOf returns the work in a context; nil: there is none.
+func meanwhileOf(ctx context.Context) func() {
+	do, _ := ctx.Value(meanwhileKey{}).(func())
+	return do
+}
+
 // Fill stores the answers, one for each scan; the plan owns them from now on.
 func (p *Plan) Fill(lsn uint64, pages []store.ScanPage, found store.Candidates) {
 	p.mu.Lock()
@@ -40,7 +56,7 @@ func (p *Plan) Fill(lsn uint64, pages []store.ScanPage, found store.Candidates) 
 	if len(pages) != len(p.Scans) {
 		return
 	}
-	p.lsn, p.found, p.pages = lsn, &found, make([]*store.ScanPage, len(pages))
+	p.lsn, p.found, p.pages, p.Room = lsn, &found, make([]*store.ScanPage, len(pages)), found.Hits[:0]
 	for i := range pages {
 		p.pages[i] = &pages[i]
 	}

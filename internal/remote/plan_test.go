@@ -2,12 +2,15 @@ package remote_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
+	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage/internal/remote"
+	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -59,4 +62,43 @@ func TestPlan(t *testing.T) {
 	_, ok = remote.PlanOf(context.Background()).Found(7, asked)
 	require.False(t, ok)
 	require.Same(t, p, remote.PlanOf(remote.WithPlan(context.Background(), p)))
+}
+
+// patient is a store whose appends wait until something is done.
+type patient struct {
+	store.Store
+	done chan struct{}
+}
+
+func (w patient) Append(ctx context.Context, leaves []*manifest.Record, d store.Durability) error {
+	select {
+	case <-w.done:
+		return w.Store.Append(ctx, leaves, d)
+	case <-time.After(30 * time.Second):
+		return errors.New("the client waits for the answer first")
+	}
+}
+
+// A client does the work of the meantime once, while its request is under way, however often it is sent. A store of this process
+// leaves it to the caller.
+func TestMeanwhile(t *testing.T) {
+	t.Parallel()
+	path, mem := socket(t), newMemory(t)
+	st := patient{mem, make(chan struct{})}
+	serve(t, st, path, remote.ServerOptions{})
+	p, through := newProxy(t, path)
+	c := dial(t, through, remote.ClientOptions{Answer: time.Minute})
+	n := 0
+	during := remote.Meanwhile(ctx, func() { n++; close(st.done) })
+	leaf := func() []*manifest.Record {
+		return []*manifest.Record{{Type: manifest.TypeGet, Trace: ulid.Make().String(), Time: 1, Scope: "acme", Actor: "reader"}}
+	}
+	p.cutAns.Store(0)
+	require.NoError(t, c.Append(during, leaf(), store.Written))
+	require.Equal(t, int64(1), p.cuts.Load(), "it was sent twice")
+	require.Equal(t, 1, n)
+	require.Equal(t, uint64(1), must(mem.Audit().Size(ctx))(t))
+	require.NoError(t, mem.Append(during, leaf(), store.Written))
+	require.NoError(t, c.Append(ctx, leaf(), store.Written))
+	require.Equal(t, 1, n)
 }

@@ -98,6 +98,18 @@ func TestTripsOfAStep(t *testing.T) {
 		require.Equal(t, before.Blocks[i].Ref, now.Blocks[i].Ref)
 		require.InDelta(t, before.Blocks[i].Score, now.Blocks[i].Score, 1e-3)
 	}
+	text := now.Text()
+	for n := range 30 { // the memory of one is used for the next
+		q := ctxpage.Query{Text: fmt.Sprint("zebra ", n*7%40), Budget: 200 + 100*n, TopK: 3 + n}
+		a, b := must(s.Assemble(ctx, q))(t), must(own.Assemble(ctx, q))(t)
+		require.Equal(t, b.Refs, a.Refs)
+		require.Len(t, a.Left, len(b.Left))
+		for i := range b.Left {
+			require.Equal(t, b.Left[i].Ref, a.Left[i].Ref)
+		}
+		require.Equal(t, b.Text(), a.Text())
+	}
+	require.Equal(t, text, now.Text())
 
 	// What changes between the plan and its use is seen: a file that is fetched again while files are looked at.
 	must(s.Put(ctx, ctxpage.Artefact{ID: "zoo", Source: "file:" + file}))(t)
