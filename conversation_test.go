@@ -682,6 +682,35 @@ func growTalk(b *testing.B, chat *Session, w *Watcher, r *rand.Rand, have, want 
 	return have
 }
 
+// BenchmarkAppendMany appends a transcript of 10,000 turns at once, of which each fourth answers a call.
+func BenchmarkAppendMany(b *testing.B) {
+	r := rand.New(rand.NewPCG(3, 4))
+	turns := make([]Turn, 10_000)
+	for i := range turns {
+		turns[i] = Turn{Role: []string{"user", "assistant", "tool", "assistant"}[i%4], Text: longProse(r, 25)}
+		if call := fmt.Sprint("call-", i/4); i%4 == 1 {
+			turns[i].ToolCalls = []store.ToolCall{{ID: call, Name: "look"}}
+		} else if i%4 == 2 {
+			turns[i].ToolCallID = call
+		}
+	}
+	for _, window := range []int{0, 200_000, 1_000_000} {
+		b.Run(fmt.Sprint("window=", window), func(b *testing.B) {
+			for b.Loop() {
+				db := must(Open(filepath.Join(b.TempDir(), "agent.ctx"), Options{}))(b)
+				chat := db.Scope("acme/agent").Session("chat")
+				if window > 0 {
+					require.NoError(b, chat.SetWindow(ctx, session.Config{Total: window}))
+				}
+				cpu := cpuTime(b)
+				must(chat.Append(ctx, turns...))(b)
+				b.ReportMetric(float64(cpuTime(b)-cpu)/1e6, "cpu-ms")
+				require.NoError(b, db.Close())
+			}
+		})
+	}
+}
+
 // BenchmarkAppendBesidePut compares durable appends to a conversation whose window is full with durable puts of the same
 // texts, by turns of ten in one database. An append also writes the row of its turn and makes room in the window.
 func BenchmarkAppendBesidePut(b *testing.B) {
