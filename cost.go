@@ -37,7 +37,7 @@ func (a *assembling) cost(it *item, text string) int {
 		n = int32(a.count(it, text))
 		kept.Store(n)
 	}
-	return int(n)
+	return max(int(n), it.again)
 }
 
 // continues reports whether an item is a further page of a turn: it stands behind the page before, without a header.

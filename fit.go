@@ -280,23 +280,14 @@ func (a *assembling) quotes(it *item) bool {
 }
 
 // recount counts the placed pages anew. It reports whether one takes more than its stored count says, which another program
-// may have written: that page pays for it, not all others.
+// may have written: that page pays for it, not all others. Its frame does not keep that, or other contexts would depend on this one.
 func (a *assembling) recount() (more bool) {
 	for i, it := range a.placed {
-		if it.frame == nil || a.foreign || it.form != manifest.FormFull || a.out.shown[i].Text != it.text {
+		if it.frame == nil || a.foreign || a.q.LongForm || it.form != manifest.FormFull || a.out.shown[i].Text != it.text || it.continues() {
 			continue
 		}
-		n := a.counter.Count(render.Cost(a.renderAs(it, it.text), a.q.LongForm))
-		if it.continues() || a.q.LongForm {
-			continue
-		}
-		if n > a.cost(it, it.text) {
-			more = true
-			if rendering.IsTurn(it.head, a.q.Session) && !it.quoted {
-				it.frame.spoken.Store(int32(n))
-			} else {
-				it.frame.cost.Store(int32(n))
-			}
+		if n := a.counter.Count(render.Cost(a.renderAs(it, it.text), false)); n > a.cost(it, it.text) {
+			more, it.again = true, n
 		}
 	}
 	return more

@@ -96,6 +96,31 @@ func TestFillTiers(t *testing.T) {
 
 // A query names its counter: the context is counted by it, stored counts of another one are not used, and the manifest says
 // what counted.
+// A context does not depend on those before it, though some of them had no room and counted their pages anew: of texts that take
+// more than their stored counts say, some do.
+func TestContextsDoNotDependOnEachOther(t *testing.T) {
+	s := open(t, Options{}).Scope("acme")
+	for i, text := range []string{"ogncx1 fhscx5", "khqbx10 oiqax1", "feoax5 by", "zzq:", "~x 7", "a\n"} {
+		put(t, s, Artefact{ID: fmt.Sprint("odd-", i), Kind: []store.Kind{store.KindSystem, store.KindFact}[i%2], Text: text, Pinned: true})
+	}
+	all := func() (out []string) {
+		for n := range 200 {
+			a, err := s.Assemble(ctx, Query{Text: "zzq", Budget: 230 - n})
+			if err != nil {
+				out = append(out, err.Error())
+				continue
+			}
+			said := a.Text()
+			for _, b := range a.Blocks {
+				said += fmt.Sprint(b.Tokens, " ")
+			}
+			out = append(out, said)
+		}
+		return out
+	}
+	require.Equal(t, all(), all())
+}
+
 func TestCounterOfAQuery(t *testing.T) {
 	db := open(t, Options{})
 	s := db.Scope("acme")

@@ -138,6 +138,7 @@ type item struct {
 	text   string
 	form   manifest.Form
 	tokens int
+	again  int      // its tokens by recount, if its stored count is too small; 0: not known
 	place  int      // among the protected pages
 	steady bool     // a turn of the history, which the next contexts begin with, too
 	quoted bool     // a turn from before the history: it comes after it, as a page
