@@ -94,6 +94,19 @@ func TestFillTiers(t *testing.T) {
 	require.NoError(t, errOf(s.Assemble(ctx, q(12+short.Shortfall))), "the shortfall is what was missing")
 }
 
+// Of verified facts that do not all fit, the one that was asked for enters. Control: they do not all fit.
+func TestVerifiedFactThatAnswers(t *testing.T) {
+	db := open(t, Options{})
+	for i := range 30 {
+		must(db.Admin().PutVerified(ctx, "acme", "anna", Artefact{ID: fmt.Sprint("fact-", i), Text: fmt.Sprintf("Warehouse%d is painted in colour %d.", i, 7*i)}))(t)
+	}
+	for i := range 30 {
+		a := assemble(t, db.Scope("acme"), Query{Text: fmt.Sprintf("Which colour has warehouse%d?", i), Budget: 150})
+		require.Contains(t, ids(a), fmt.Sprint("fact-", i))
+		require.Equal(t, triage.TierMinimal, a.Tier)
+	}
+}
+
 // A query names its counter: the context is counted by it, stored counts of another one are not used, and the manifest says
 // what counted.
 // A context does not depend on those before it, though some of them had no room and counted their pages anew: of texts that take

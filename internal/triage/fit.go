@@ -330,15 +330,25 @@ func (f *fitting) placeNewest() {
 	}
 }
 
-// placeProtected takes what of the protected units fits below a limit, in window order: in full, else compressed. A unit that is
-// too large takes no place from the others.
+// placeProtected takes what of the protected units fits below a limit, in full, else compressed: by place, then the best for its
+// tokens. In the order of the window the worst would come first, because the best stand last. A unit that is too large takes no
+// place from the others.
 func (f *fitting) placeProtected(limit int) {
-	unitOf := f.unitOf()
-	for _, i := range windowOrder(f.req.Items) {
-		u := unitOf[i]
+	var opts []option
+	place := make([]Place, len(f.units))
+	for i := range f.units {
+		if u := &f.units[i]; u.rank == rankProtected && f.picks[i] == out {
+			place[i] = f.req.Items[u.members[0]].place()
+			opts = append(opts, newOption(i, u.class, u.full, u.score))
+		}
+	}
+	slices.SortFunc(opts, func(a, b option) int {
+		return cmp.Or(cmp.Compare(place[a.unit], place[b.unit]), a.compare(b))
+	})
+	for _, o := range opts {
 		for _, p := range [...]pick{inFull, inSmall} {
-			if f.units[u].rank == rankProtected && f.picks[u] == out && addSat(f.used, f.exact(u).cost(p)) <= limit {
-				f.take(u, p)
+			if f.picks[o.unit] == out && addSat(f.used, f.exact(o.unit).cost(p)) <= limit {
+				f.take(o.unit, p)
 			}
 		}
 	}

@@ -95,6 +95,8 @@ func TestFillTiers(t *testing.T) {
 	large.Key, large.Tokens, large.Compressed, large.Position = "large", 190, 60, 1
 	a := Item{Key: "a", Class: RAG, Position: 1, Tokens: 30, Compressed: 10, Score: .9}
 	b := Item{Key: "b", Class: RAG, Position: 2, Tokens: 30, Compressed: 10, Score: .5}
+	worst := Item{Key: "worst", Class: RAG, Position: 1, Core: true, Tokens: 30, Score: .1}
+	best := Item{Key: "best", Class: RAG, Position: 2, Core: true, Tokens: 30, Score: .9}
 	for _, c := range []struct {
 		name   string
 		budget int
@@ -113,6 +115,8 @@ func TestFillTiers(t *testing.T) {
 		{"the question does not fit", 31, []Item{newest, pin, sys}, "minimal sys:full"},
 		{"a page that cannot fit takes nothing from others", 60, []Item{huge, a, newest, pin, sys}, "minimal sys:full a:compressed new:full"},
 		{"all that fits of what is protected", 200, []Item{huge, a, pin, sys}, "minimal sys:full pin:full a:full"},
+		{"the best of what is protected", 60, []Item{worst, best, sys}, "minimal sys:full best:full"},
+		{"pins before it", 80, []Item{worst, best, pin, sys}, "minimal sys:full pin:full best:full"},
 		{"protected and cut short", 200, []Item{large, a, pin, sys}, "minimal sys:full pin:full large:compressed a:full"},
 	} {
 		req := Request{Budget: c.budget, Items: c.items}
