@@ -109,6 +109,7 @@ func (s *Scope) assemble(ctx context.Context, q Query, tx *Txn) (_ *Assembly, er
 	if s.err != nil {
 		return nil, s.err
 	}
+	q.Session = store.Canonical(q.Session)
 	if err := s.windowBudget(ctx, &q); err != nil {
 		return nil, err
 	}

@@ -176,6 +176,7 @@ func (db *DB) RefOf(ctx context.Context, num uint64) string {
 // (Record.Question). It reads every leaf of the audit. An error is yielded once, last. Leaves that are written meanwhile
 // are not listed. It serves no page contents and leaves no manifest.
 func (db *DB) Leaves(ctx context.Context, f manifest.Filter) iter.Seq2[*manifest.Record, error] {
+	f.Session = store.Canonical(f.Session)
 	return func(yield func(*manifest.Record, error) bool) {
 		for r, err := range store.Records(ctx, db.Manifests(), 0, math.MaxUint64, true) {
 			if err == nil && !f.Match(r) {

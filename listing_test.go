@@ -14,6 +14,7 @@ import (
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/loop"
+	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/storetest"
@@ -491,4 +492,14 @@ func TestNamesInBothForms(t *testing.T) {
 	require.NoError(t, s.Delete(ctx, nfd))
 	require.ErrorIs(t, errOf(s.Get(ctx, nfc)), store.ErrNotFound)
 	require.Equal(t, s.Session(nfc).ID(), s.Session(nfd).ID())
+
+	must(s.Session(nfd).Append(ctx, Turn{ID: "turn-" + nfd, Role: "user", Text: "which tea?"}))(t)
+	for _, id := range []string{nfc, nfd} {
+		a := assemble(t, s, Query{Text: "tea", Budget: 500, Session: id})
+		require.Equal(t, []string{"turn-" + nfc}, ids(a))
+		require.NoError(t, s.Session(id).Pin(ctx, "turn-"+id))
+		must(s.Session(id).Recall(ctx, "turn-"+id))(t)
+		require.Contains(t, must(s.Session(nfc).Inspect(ctx, "turn-"+id))(t).Turn, "turn-"+id)
+		require.NotEmpty(t, must(loop.Collect(db.Leaves(ctx, manifest.Filter{Session: id})))(t))
+	}
 }

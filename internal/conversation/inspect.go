@@ -127,7 +127,7 @@ func (c *Conversation) Pin(ctx context.Context, actor, id string, on bool) error
 		if row := c.Blocks[i].Row; row.Pinned == on && !row.Yielded {
 			return nil
 		}
-		leaf.Note = store.Ref{Scope: c.Scope, ID: id}.String()
+		leaf.Note = store.Ref{Scope: c.Scope, ID: c.Blocks[i].ID}.String()
 		c.SetRow(w, i, func(r *TurnRow) { r.Pinned, r.Yielded = on, false })
 		return nil
 	})
@@ -142,7 +142,7 @@ func (c *Conversation) Recalled(ctx context.Context, id string) (compacted bool,
 		}
 		l := c.Shown(i)
 		compacted = l != session.Raw
-		if c.Reads[id] = c.Turn(); l != session.Cold {
+		if c.Reads[c.Blocks[i].ID] = c.Turn(); l != session.Cold {
 			c.Recount(c.Blocks[i].Unit, func() {}) // when it was read is part of its section
 		}
 		return nil

@@ -394,7 +394,7 @@ func (c *Turns) Find(id string) int {
 
 // Place finds a turn by its id.
 func (c *Turns) Place(id string) (int, error) {
-	if i := c.Find(id); i >= 0 {
+	if i := c.Find(store.Canonical(id)); i >= 0 {
 		return i, nil
 	}
 	return 0, fmt.Errorf("%w: session %s has no turn %q", store.ErrNotFound, c.ID, id)
