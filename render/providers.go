@@ -98,8 +98,7 @@ func beginsInside(msgs []Message) bool { return len(msgs) > 0 && msgs[0].Role ==
 // message, results first. At most four blocks carry a cache mark, all in the stable prefix: the last system block, the
 // last fenced block before the turns, the last stable block, and one that moves only every sixteen blocks. The
 // provider looks back twenty blocks from a mark, so it always finds an older mark. The mark on the system block also
-// covers tool definitions, which come before it; a host that marks those as well uses five. It returns the error of
-// Validate.
+// covers tool definitions, which come before it; a host that marks those as well uses five. Errors match ErrSequence.
 func Anthropic(msgs []Message) ([]byte, error) {
 	if err := validate(msgs, shapeAnthropic); err != nil {
 		return nil, err

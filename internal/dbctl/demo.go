@@ -116,7 +116,7 @@ func (d *demo) run(exit int, in, show, verb string, args ...string) (result map[
 	d.say("\n$ %s", d.out.Steps[len(d.out.Steps)-1].Command)
 	for field := range strings.FieldsSeq(show) {
 		if n, is := result[field].(float64); is {
-			d.say("  %v %s", n, field)
+			d.say("  %.f %s", n, field) // %v writes a million as 1e+06
 		} else {
 			d.say("  %-7s %s", field, cut(strings.Trim(fmt.Sprint(result[field]), "[]"), 160))
 		}

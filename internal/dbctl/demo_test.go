@@ -115,6 +115,11 @@ func TestDemoOnSmallFolders(t *testing.T) {
 			checkFacts(t, facts(t, dir))
 		})
 	}
+	dir := t.TempDir()
+	for _, f := range []string{"a", "b"} {
+		write(t, dir, f, strings.Repeat(f+" ", 300_000))
+	}
+	require.Contains(t, ok(t, "", "demo", dir), "\n  1200000 bytes\n")
 	for name, files := range map[string]map[string]string{
 		"nothing":     {},
 		"only binary": {"x": "a\x00b"},
