@@ -56,9 +56,9 @@ type invariantWalk struct {
 	nums      map[uint64]format.HeadKey
 	gone      map[uint64]bool // pages of versions that gc dropped, and of no others
 	digests   map[uint64][32]byte
-	proved    map[store.Ref]bool   // versions of artefacts in the file: whether their rows have a digest
-	newest    map[store.Ref]uint32 // newest version of each artefact in the file
-	forgotten bool                 // gc forgot versions of an artefact in the file
+	proved    map[store.Ref]bool  // versions of artefacts in the file: whether their rows have a digest
+	newest    map[store.Ref]named // newest version of each artefact in the file
+	forgotten bool                // gc forgot versions of an artefact in the file
 	outcomes  outcomeWalk
 	failed    error // a read that failed, which says nothing about the rows
 }
@@ -74,7 +74,7 @@ const MaxProblems = 1000
 // contents, vectors and audit compare with; a walk that runs without them would report what is not
 // there. catalogue, vectors and index compare the rows with memory, under cat.mu.
 func (s *Engine) Check(ctx context.Context, base Base, progress store.Progress) ([]store.Problem, error) {
-	c := &invariantWalk{s: s, base: base, ctx: ctx, progress: progress, nums: map[uint64]format.HeadKey{}, gone: map[uint64]bool{}, digests: map[uint64][32]byte{}, proved: map[store.Ref]bool{}, newest: map[store.Ref]uint32{}}
+	c := &invariantWalk{s: s, base: base, ctx: ctx, progress: progress, nums: map[uint64]format.HeadKey{}, gone: map[uint64]bool{}, digests: map[uint64][32]byte{}, proved: map[store.Ref]bool{}, newest: map[store.Ref]named{}}
 	for _, walk := range []func() error{c.heads, c.contents, c.small, c.catalogue, c.vectors, c.index, c.questions, c.stateRows, c.audit} {
 		switch err := walk(); {
 		case errors.Is(err, store.ErrCorrupt): // this walk ended there; the others run
@@ -147,7 +147,7 @@ func (c *invariantWalk) head(k, row []byte, last *store.Head) *store.Head {
 		c.bad("I17", where, "%v", err)
 	}
 	c.proved[store.Ref{Scope: h.Scope, ID: h.ID, Version: h.Version}] = true
-	c.newest[store.Ref{Scope: h.Scope, ID: h.ID}] = h.Version
+	c.newest[store.Ref{Scope: h.Scope, ID: h.ID}] = named{version: h.Version, lsn: h.LSN}
 	c.forgotten = c.forgotten || h.Floor
 	if last != nil && last.Art == h.Art && (h.Version != last.Version+1 || h.LSN < last.LSN || h.LSN == last.LSN && !last.Gone) {
 		c.bad("I3", where, "follows version %d of lsn %d with lsn %d", last.Version, last.LSN, h.LSN)
@@ -519,7 +519,7 @@ func (c *invariantWalk) audit() error {
 				of, err = was, nil
 			}
 			if err == nil && len(r.Rows) > 0 && !w.Touch && !w.Gone && r.LSN <= c.base.Applied {
-				last[of], refs[w.Num] = named{w.Version, w.Deleted}, of
+				last[of], refs[w.Num] = named{w.Version, w.Deleted, r.LSN}, of
 			}
 		}
 		return nil
@@ -537,24 +537,25 @@ func (c *invariantWalk) audit() error {
 	return nil
 }
 
-// named is the newest version of an artefact that a leaf with digests names.
+// named is the newest version of an artefact that a leaf with digests names, or that the file has.
 type named struct {
 	version uint32
 	deleted bool
+	lsn     uint64
 }
 
 // rowsOf walks the rest of I17: the version that the audit names last has its row, with its digest.
-// An artefact that was deleted and forgotten has none.
+// An artefact that was deleted and forgotten has none; put again it begins with version 1, by a leaf whose names may be pruned.
 func (c *invariantWalk) rowsOf(last map[store.Ref]named) {
 	refs := slices.SortedFunc(maps.Keys(last), func(a, b store.Ref) int { return cmp.Or(cmp.Compare(a.Scope, b.Scope), cmp.Compare(a.ID, b.ID)) })
 	for _, r := range refs {
 		is, was := c.newest[r], last[r]
 		r.Version = was.version
 		switch {
-		case is == 0 && was.deleted:
-		case is < was.version:
-			c.bad("I17", r.String(), "the audit says it was written, the file has versions up to %d", is)
-		case is == was.version && !c.proved[r]:
+		case was.deleted && (is.version == 0 || is.lsn > was.lsn):
+		case is.version < was.version:
+			c.bad("I17", r.String(), "the audit says it was written, the file has versions up to %d", is.version)
+		case is.version == was.version && !c.proved[r]:
 			c.bad("I17", r.String(), "%v", format.ErrEdited)
 		}
 	}

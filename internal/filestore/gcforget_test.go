@@ -13,6 +13,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/internal/loop"
+	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
@@ -86,6 +87,23 @@ func TestGCStaysFlat(t *testing.T) {
 		}
 	}
 	require.NoError(t, db.Close())
+}
+
+// An artefact that was erased, forgotten and put again begins with version 1, and a check knows it though the leaf that says so was
+// pruned: the audit names only the erased version. TestAnEditedDeletionIsNotServed is the control.
+func TestForgottenAndPutAgain(t *testing.T) {
+	t.Parallel()
+	clock := dbtest.NewClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	db, _ := openForget(t, Options{Clock: clock.Now}) // it checks the file at the end
+	s := db.Scope("acme")
+	must(s.Put(ctx, Artefact{ID: "a", Text: "zebra", Subject: "anna"}))(t)
+	must(db.Admin().Erase(ctx, ops.Request{Subject: "anna", By: "op", Reason: "asked"}))(t)
+	must(db.Admin().GC(ctx, GCOptions{KeepFor: -1, KeepNames: -1}))(t)
+	require.EqualValues(t, 1, must(s.Put(ctx, Artefact{ID: "a", Text: "violin"}))(t).Version)
+	clock.Add(48 * time.Hour)
+	require.NoError(t, db.Admin().Retention().Set(ctx, "acme", ops.Policy{Prune: ops.Age(time.Hour)}, "op"))
+	must(db.Admin().Retention().Run(ctx, ops.RunOptions{}))(t)
+	require.Empty(t, must(db.Admin().Check(ctx, nil))(t))
 }
 
 // What is forgotten is told from what never was for as long as KeepRecords and KeepNames say, and is never taken for
