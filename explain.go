@@ -34,7 +34,7 @@ type Replay struct {
 
 // Replay renders a past assembly again. It calls no source and no counter. Like every read it leaves a manifest: a
 // recall by the operator in the scope of the assembly, whose Parent is trace. The error matches ErrReplay when the bytes
-// differ from what was recorded, ErrGone when gc dropped a page.
+// differ from what was recorded, ErrGone when gc dropped a page, ErrErased when a page was erased.
 func (db *DB) Replay(ctx context.Context, trace string) (*Replay, error) {
 	leaf, err := db.assemblyLeaf(ctx, trace)
 	if err != nil {

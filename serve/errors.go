@@ -11,6 +11,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/remote"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/ops"
+	"github.com/ctxpage/ctxpage/render"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -84,6 +85,7 @@ var coded = []struct {
 	{session.ErrUndo, "undo", http.StatusConflict, ""},
 	{store.ErrGated, "gated", http.StatusForbidden, "say hello as host for what the host vouches for"},
 	{store.ErrProvenance, "provenance", http.StatusForbidden, ""},
+	{render.ErrSequence, "invalid", http.StatusBadRequest, "ask for the messages of a provider that accepts what the message names"},
 	{ops.ErrReceipt, "invalid", http.StatusBadRequest, "a receipt as erase returned it"},
 	{store.ErrInvalid, "invalid", http.StatusBadRequest, ""},
 	{store.ErrNotFound, "not_found", http.StatusNotFound, ""},

@@ -197,6 +197,13 @@ func TestTurnsByBatch(t *testing.T) {
 	first := d.ok(host, "session/append", add)
 	require.Equal(t, first, d.ok(host, "session/append", add))
 	d.ok(host, "session/append", m{"session": "chat", "turns": []m{{"role": "user", "text": "three"}}})
+	d.ok(host, "session/append", m{"session": "tools", "turns": []m{
+		{"role": "user", "text": "look"}, {"role": "assistant", "tool_calls": []m{{"id": "c", "name": "files.read"}}}, {"role": "tool", "tool_call_id": "c", "text": "read"},
+	}})
+	ask := m{"query": "look", "budget": 1000, "session": "tools", "messages": "openai"}
+	require.Contains(t, d.fails(host, "assemble", ask, "invalid")["message"], "files.read", "only Gemini accepts that name")
+	ask["messages"] = "gemini"
+	d.ok(host, "assemble", ask)
 	turns := func(in m) (out []string) {
 		in["session"] = "chat"
 		for _, v := range d.ok(agent, "session/history", in)["turns"].([]any) {

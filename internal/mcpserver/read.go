@@ -96,7 +96,7 @@ func (s *server) assemble(ctx context.Context, _ *mcp.CallToolRequest, in assemb
 	}
 	for i := range a.Blocks {
 		b := &a.Blocks[i]
-		out.Blocks = append(out.Blocks, blockOut{Ref: b.Ref.String(), Form: b.Form.String(), Why: reason(b, served[b.Num]), Tokens: b.Tokens, Stale: b.Stale})
+		out.Blocks = append(out.Blocks, blockOut{Ref: b.Ref.String(), Form: b.Form.String(), Why: reason(a, b, served[b.Num]), Tokens: b.Tokens, Stale: b.Stale})
 	}
 	for _, x := range a.Manifest.Excluded {
 		out.LeftOut[x.Reason] += x.Count
@@ -106,7 +106,7 @@ func (s *server) assemble(ctx context.Context, _ *mcp.CallToolRequest, in assemb
 }
 
 // reason says in a few words why a page is in a context; the tool why tells it in full.
-func reason(b *ctxpage.Block, p *manifest.Page) string {
+func reason(a *ctxpage.Assembly, b *ctxpage.Block, p *manifest.Page) string {
 	switch {
 	case b.Kind == store.KindSystem:
 		return "always included"
@@ -114,7 +114,7 @@ func reason(b *ctxpage.Block, p *manifest.Page) string {
 		return "of the conversation"
 	case p.Reason != "":
 		return p.Reason
-	case p.S > 0:
+	case p.S > 0 && a.Match != manifest.MatchNone: // every page is a little near in meaning
 		return fmt.Sprintf("matches the question, score %.2f", p.Score.Float())
 	}
 	return fmt.Sprintf("recent or trusted, score %.2f", p.Score.Float())

@@ -20,8 +20,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/embed/static"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/loop"
+	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -99,6 +101,22 @@ func TestToolsAndSchemas(t *testing.T) {
 			want = []string{"assemble", "delete", "get", "history", "list", "put", "search", "why"}
 		}
 		require.Equal(t, want, names)
+	}
+}
+
+// A page that people have verified stays where nothing matches the question, and does not claim to match it. Every page is a
+// little near in meaning.
+func TestNothingMatches(t *testing.T) {
+	t.Parallel()
+	db := memoryWith(t, ctxpage.Options{Embedder: static.Small()})
+	must(db.Admin().PutVerified(t.Context(), "acme", "ann", ctxpage.Artefact{ID: "rule", Text: "Gift cards are not refunded."}))(t)
+	s := connect(t, Config{DB: db, Scope: "acme/support"}, nil)
+	for query, why := range map[string]string{"zebra xylophone": "recent or trusted", "gift cards": "matches the question"} {
+		var a assembleOut
+		require.Empty(t, call(t, s, "assemble", assembleIn{Query: query}, &a))
+		require.Equal(t, query == "zebra xylophone", a.Match == manifest.MatchNone)
+		require.Equal(t, "acme:rule#1@1", a.Blocks[0].Ref)
+		require.Contains(t, a.Blocks[0].Why, why, query)
 	}
 }
 

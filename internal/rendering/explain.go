@@ -39,7 +39,7 @@ type Teller struct {
 func (t Teller) Why(ctx context.Context, leaf *manifest.Record, ref store.Ref) (*Answer, error) {
 	w, err := t.why(ctx, leaf, ref)
 	if err == nil && w.Page != nil {
-		t.sayErased(ctx, w, leaf)
+		t.sayErased(ctx, w, leaf, *w.Page)
 	}
 	return w, err
 }
@@ -79,14 +79,21 @@ func (t Teller) Context(ctx context.Context, leaf *manifest.Record) []string {
 		}
 		w.say("left out: %d for %q%s", e.Count, e.Reason, nearest)
 	}
+	t.sayErased(ctx, w, leaf, leaf.Pages...)
 	return w.Steps
 }
 
-// sayErased tells of a page that was erased since.
-func (t Teller) sayErased(ctx context.Context, w *Answer, leaf *manifest.Record) {
-	loaded, err := t.Store.Load(ctx, store.ScopeChain(leaf.Scope), []store.PageKey{{Num: w.Page.Num, Version: w.Page.Version}}, store.WantHead)
-	if err == nil && len(loaded) == 1 && errors.Is(loaded[0].Err, store.ErrErased) {
-		w.say("since then: %s", strings.TrimPrefix(loaded[0].Err.Error(), store.ErrGone.Error()+": "))
+// sayErased tells which of pages were erased since.
+func (t Teller) sayErased(ctx context.Context, w *Answer, leaf *manifest.Record, pages ...manifest.Page) {
+	keys := make([]store.PageKey, len(pages))
+	for i := range pages {
+		keys[i] = store.PageKey{Num: pages[i].Num, Version: pages[i].Version}
+	}
+	loaded, err := t.Store.Load(ctx, store.ScopeChain(leaf.Scope), keys, store.WantHead)
+	for i := range loaded {
+		if err == nil && errors.Is(loaded[i].Err, store.ErrErased) {
+			w.say("since then: %s", strings.TrimPrefix(loaded[i].Err.Error(), store.ErrGone.Error()+": "))
+		}
 	}
 }
 

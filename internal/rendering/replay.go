@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/ctxpage/ctxpage/internal/prose"
@@ -15,6 +16,8 @@ import (
 
 // ErrReplay means that a past assembly cannot be rendered again to the same bytes; the error says why.
 var ErrReplay = errors.New("ctxpage: replay differs")
+
+var errDraft = errors.New("a draft of the transaction, which was not kept, or was dropped by gc")
 
 // The forms of a context, as a leaf names them (manifest.Record.Shape).
 const (
@@ -47,8 +50,8 @@ type Replayed struct {
 	Messages []render.Message // the same context as messages
 }
 
-// Replay renders a past context. The error matches ErrReplay when the bytes differ from what was recorded, and ErrGone
-// when gc took a page: then only Missing is set.
+// Replay renders a past context. The error matches ErrReplay when the bytes differ from what was recorded, ErrGone
+// when gc took a page, and ErrErased when an erase did: then only Missing is set.
 func (a Replayer) Replay(ctx context.Context, leaf *manifest.Record) (out Replayed, err error) {
 	if leaf.Renderer != render.Version {
 		return out, fmt.Errorf("%w: rendered by renderer %d, this program has renderer %d", ErrReplay, leaf.Renderer, render.Version)
@@ -58,7 +61,7 @@ func (a Replayer) Replay(ctx context.Context, leaf *manifest.Record) (out Replay
 		return out, err
 	}
 	if len(missing) > 0 {
-		return Replayed{Missing: missing}, fmt.Errorf("%w: %s", store.ErrGone, strings.Join(missing, "; "))
+		return lacks(missing)
 	}
 	seed, pages := a.Fence+"/"+leaf.Scope, Pages(nil, shown, leaf.Session)
 	long := leaf.Shape == Long
@@ -70,8 +73,22 @@ func (a Replayer) Replay(ctx context.Context, leaf *manifest.Record) (out Replay
 	return out, nil
 }
 
-// Shown returns the pages of a past context in the form that it showed, and says what is missing of them.
-func (a Replayer) Shown(ctx context.Context, leaf *manifest.Record) (shown []Page, missing []string, err error) {
+// lacks says which pages of a context cannot be shown, those first that were erased: a caller may have to tell them apart.
+func lacks(missing []error) (out Replayed, err error) {
+	erased := slices.DeleteFunc(slices.Clone(missing), func(err error) bool { return !errors.Is(err, store.ErrErased) })
+	missing = slices.DeleteFunc(missing, func(err error) bool { return errors.Is(err, store.ErrErased) })
+	for _, err := range slices.Concat(erased, missing) {
+		out.Missing = append(out.Missing, goneText(err))
+	}
+	text := strings.Join(out.Missing, "; ")
+	if len(erased) > 0 {
+		return out, fmt.Errorf("%w%s", store.ErrErased, strings.TrimPrefix(text, "erased"))
+	}
+	return out, fmt.Errorf("%w: %s", store.ErrGone, text)
+}
+
+// Shown returns the pages of a past context in the form that it showed, and for each that is missing why.
+func (a Replayer) Shown(ctx context.Context, leaf *manifest.Record) (shown []Page, missing []error, err error) {
 	keys := make([]store.PageKey, len(leaf.Pages))
 	for i, p := range leaf.Pages {
 		keys[i] = store.PageKey{Num: p.Num, Version: p.Version}
@@ -98,7 +115,7 @@ func (a Replayer) Shown(ctx context.Context, leaf *manifest.Record) (shown []Pag
 		switch {
 		case err != nil:
 			return nil, nil, err
-		case lost != "":
+		case lost != nil:
 			missing = append(missing, lost)
 		default:
 			ref := store.Ref{Scope: l.Head.Scope, ID: l.Head.ID, Page: l.Page, Version: l.Head.Rows[l.Page-1].Version}.String()
@@ -109,33 +126,33 @@ func (a Replayer) Shown(ctx context.Context, leaf *manifest.Record) (shown []Pag
 }
 
 // textOf is the text of a page in the form the leaf names, or what is missing of it.
-func textOf(l *store.Loaded, p *manifest.Page, forms map[uint64]store.Loaded) (text, lost string, err error) {
+func textOf(l *store.Loaded, p *manifest.Page, forms map[uint64]store.Loaded) (text string, lost, err error) {
 	switch {
 	case p.Num == 0 && l.Head == nil:
-		return "", "a draft of the transaction, which was not kept, or was dropped by gc", nil
+		return "", errDraft, nil
 	case errors.Is(l.Err, store.ErrGone):
-		return "", goneText(l.Err), nil
+		return "", l.Err, nil
 	case errors.Is(l.Err, store.ErrNotFound):
-		return "", fmt.Sprintf("page %d version %d: not found", p.Num, p.Version), nil
+		return "", fmt.Errorf("page %d version %d: not found", p.Num, p.Version), nil
 	case l.Err != nil:
-		return "", "", l.Err
+		return "", nil, l.Err
 	}
 	switch p.Form {
 	case manifest.FormRange:
 		if !prose.InRanges(p.Ranges, len(l.Text)) {
-			return "", "", fmt.Errorf("%w: ranges %v of a page of %d bytes", ErrReplay, p.Ranges, len(l.Text))
+			return "", nil, fmt.Errorf("%w: ranges %v of a page of %d bytes", ErrReplay, p.Ranges, len(l.Text))
 		}
-		return Cut(l.Head.Kind, l.Head.ID, l.Text, p.Ranges), "", nil
+		return Cut(l.Head.Kind, l.Head.ID, l.Text, p.Ranges), nil, nil
 	case manifest.FormStub:
-		return Stub(l.Head, l.Text), "", nil
+		return Stub(l.Head, l.Text), nil, nil
 	case manifest.FormSummary:
 		f := forms[p.Via]
 		if f.Err != nil {
-			return "", fmt.Sprintf("%s, which stood for page %d", goneText(f.Err), p.Num), nil
+			return "", fmt.Errorf("%w, which stood for page %d", f.Err, p.Num), nil
 		}
-		return f.Text, "", nil
+		return f.Text, nil, nil
 	}
-	return l.Text, "", nil
+	return l.Text, nil, nil
 }
 
 // forms loads the derived pages that stood for others.

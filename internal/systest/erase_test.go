@@ -204,11 +204,12 @@ func TestEraseScope(t *testing.T) {
 
 	whole(t, db, heads)
 	_, err := db.Replay(ctx, trace)
-	require.ErrorIs(t, err, store.ErrGone)
+	require.ErrorIs(t, err, store.ErrErased)
 	require.ErrorContains(t, err, "by operator")
 	why := must(db.Why(ctx, trace, Ref{Scope: shown.Scope, ID: shown.ID}))(t)
 	require.True(t, why.In)
 	require.Contains(t, strings.Join(why.Steps, "\n"), "erased at ")
+	require.Contains(t, strings.Join(must(db.Why(ctx, trace, Ref{}))(t).Steps, "\n"), "erased at ", "of the context as a whole, too")
 	require.True(t, why.QuestionGone)
 	require.Empty(t, must(loop.Collect(db.Scope("acme/ann").Session("talk").Turns(ctx, 0, AtMost(100, "", nil))))(t))
 	receipt, err := ops.NewReceipt(ctx, db.Manifests(), done, heads[0])
