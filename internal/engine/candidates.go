@@ -181,7 +181,12 @@ func (s *Engine) Candidates(ctx context.Context, q store.CandidateQuery) (out st
 		s.nameGone(v, &f.q, &out)
 	}
 	f.sort()
-	out.Hits = s.cat.candidates(f.found)
+	if room := format.RoomOf(ctx); room != nil {
+		*room = s.cat.candidates(f.found, (*room)[:0])
+		out.Hits = *room
+	} else {
+		out.Hits = s.cat.candidates(f.found, nil)
+	}
 	if known != nil {
 		f.compare(out.Hits)
 	}
@@ -285,9 +290,8 @@ func (f *finding) sort() {
 	f.found, f.sorted = f.sorted, f.found
 }
 
-// candidates describes the pages that were found, which are in the order of their numbers, each once.
-func (c *catalogue) candidates(found []proposal) []store.Candidate {
-	var out []store.Candidate
+// candidates describes the pages that were found, which are in the order of their numbers, each once, behind out.
+func (c *catalogue) candidates(found []proposal, out []store.Candidate) []store.Candidate {
 	out = slices.Grow(out, len(found))
 	var ids strings.Builder // one string for all ids: hundreds of small ones would be most of the cost
 	ids.Grow(16 * len(found))

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"reflect"
+	"sync"
 
 	"github.com/ctxpage/ctxpage/internal/archive"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
@@ -27,7 +29,23 @@ type request struct {
 	store    store.Store
 	session  *session
 	progress func(what string, done, total uint64)
-	made     bool // set by the method: what the call asked for has happened, though it failed later
+	made     bool               // set by the method: what the call asked for has happened, though it failed later
+	room     *[]store.Candidate // set by the method: the answer is in it, until it was encoded
+}
+
+// rooms are memory for candidates.
+var rooms = sync.Pool{New: func() any { return new([]store.Candidate) }}
+
+// maxRoom is how many candidates are kept in memory for.
+const maxRoom = 1024
+
+// leave returns the room to the pool when the answer was encoded.
+func (r *request) leave() {
+	if r.room != nil && cap(*r.room) <= maxRoom {
+		clear(*r.room)
+		*r.room = (*r.room)[:0]
+		rooms.Put(r.room)
+	}
 }
 
 // method runs a call: from the bytes of the request to the frames of the answer.
@@ -53,6 +71,7 @@ func handler[Q, A any](do func(r *request, q Q) (A, error)) method {
 			return nil, &malformed{err}
 		}
 		a, err := do(r, q)
+		defer r.leave()
 		if err != nil {
 			return nil, withValue(err, a)
 		}
@@ -180,7 +199,8 @@ func servePrepare(r *request, q prepareAsk) (out prepared, err error) {
 		}
 		out.Scans = append(out.Scans, page)
 	}
-	if out.Candidates, err = r.store.Candidates(r.ctx, q.Candidates); err != nil {
+	r.room = rooms.Get().(*[]store.Candidate)
+	if out.Candidates, err = r.store.Candidates(format.WithRoom(r.ctx, r.room), q.Candidates); err != nil {
 		return prepared{}, nil
 	}
 	out.Whole = true

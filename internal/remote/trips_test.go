@@ -12,7 +12,9 @@ import (
 	"testing"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/remote"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -121,4 +123,37 @@ func TestTripsOfAStep(t *testing.T) {
 	// And what another client commits.
 	must(own.Put(ctx, ctxpage.Artefact{ID: "new", Text: "A quagga was seen."}))(t)
 	require.Contains(t, assemble(s, "quagga").Text(), "quagga was seen")
+}
+
+// Server and client use the memory of one context for the next. Contexts that are made at once do not share it.
+func TestContextsAtOnce(t *testing.T) {
+	t.Parallel()
+	path := dbtest.Path(t)
+	open := func() *ctxpage.Scope {
+		db := must(ctxpage.Open(path, ctxpage.Options{NoWatch: true}))(t)
+		t.Cleanup(func() { _ = db.Close() })
+		return db.Scope("acme")
+	}
+	own := open()
+	for n := range 60 {
+		must(own.Put(ctx, ctxpage.Artefact{ID: fmt.Sprint("page-", n), Text: fmt.Sprintf("zebra %d has %d stripes", n, n%7)}))(t)
+	}
+	var clients sync.WaitGroup
+	for k := range 4 {
+		s := open()
+		clients.Go(func() {
+			for n := range 25 {
+				q := ctxpage.Query{Text: fmt.Sprintf("zebra %d with %d stripes", (13*k+n)%60, n%7), Budget: 300 + 50*n, TopK: 5 + 7*k}
+				a, err := s.Assemble(ctx, q)
+				if !assert.NoError(t, err) {
+					return
+				}
+				b, err := own.Assemble(ctx, q)
+				assert.NoError(t, err)
+				assert.Equal(t, b.Refs, a.Refs)
+				assert.Equal(t, b.Text(), a.Text())
+			}
+		})
+	}
+	clients.Wait()
 }
