@@ -107,8 +107,6 @@ func TestVerifiedFactThatAnswers(t *testing.T) {
 	}
 }
 
-// A query names its counter: the context is counted by it, stored counts of another one are not used, and the manifest says
-// what counted.
 // A context does not depend on those before it, though some of them had no room and counted their pages anew: of texts that take
 // more than their stored counts say, some do.
 func TestContextsDoNotDependOnEachOther(t *testing.T) {
@@ -134,6 +132,8 @@ func TestContextsDoNotDependOnEachOther(t *testing.T) {
 	require.Equal(t, all(), all())
 }
 
+// A query names its counter: the context is counted by it, stored counts of another one are not used, and the manifest says
+// what counted.
 func TestCounterOfAQuery(t *testing.T) {
 	db := open(t, Options{})
 	s := db.Scope("acme")
