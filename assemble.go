@@ -417,7 +417,7 @@ func (a *assembling) bringIn(ctx context.Context, want []int) error {
 func (a *assembling) orderProtected() {
 	var at []int
 	for i := range a.ranked {
-		if a.ranked[i].protected() {
+		if it := a.ranked[i]; it.protected() || a.q.Session != "" && it.cand.Provenance == store.HumanVerified {
 			at = append(at, i)
 		}
 	}

@@ -398,8 +398,10 @@ func (a *assembling) offer(i int, b *triage.Item) {
 	b.Score = it.scored.score * float64(b.Tokens)
 	if c.Kind == store.KindMessage && a.q.Session != "" && c.GroupName == a.q.Session {
 		b.Class, b.Position = triage.History, a.positionOf(c)
+	} else if c.Kind == store.KindMessage && a.q.Session != "" && !c.Pinned && c.Provenance != store.HumanVerified {
+		b.Place, b.Position = triage.PlaceChunks, b.Position-quotedFirst // of another conversation: the question changes them
 	}
-	if it.protected() {
+	if it.protected() || a.q.Session != "" && c.Provenance == store.HumanVerified {
 		b.Position = it.place
 	}
 	if directivelog.IsPage(c.Kind, c.Ref.ID) {

@@ -383,6 +383,42 @@ func TestRequestsBeginAlike(t *testing.T) {
 	require.Greater(t, share, .25)
 }
 
+// What a question finds in other conversations stands behind the turns of the one that asks, and verified facts stand before
+// them in the same order in every request. Both were in the order of their scores at the beginning, so that no two requests
+// began alike.
+func TestRequestsBeginAlikeBesideOthers(t *testing.T) {
+	db, chat := openTalk(t)
+	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 128_000}))
+	r := rand.New(rand.NewPCG(2, 3))
+	for n := range 20 {
+		must(db.Scope(chatScope).Session("other").Append(ctx, Turn{Role: "user", Text: fmt.Sprintf("The painting%d hangs in crimson-%d.", n, n)}))(t)
+	}
+	for n := range 5 {
+		must(db.Admin().PutVerified(ctx, chatScope, "ann", Artefact{ID: fmt.Sprint("fact-", n), Text: fmt.Sprintf("Painting%d is verified.", n)}))(t)
+	}
+	for range 20 {
+		must(chat.Append(ctx, Turn{Role: "user", Text: longProse(r, 20)}, Turn{Role: "assistant", Text: longProse(r, 20)}))(t)
+	}
+	last, quoted := []string{}, 0
+	for n := range 5 {
+		question := fmt.Sprintf("Where does painting%d hang?", n)
+		must(chat.Append(ctx, Turn{Role: "user", Text: question}))(t)
+		a := must(db.Scope(chatScope).Assemble(ctx, Query{Text: question, Session: "chat", Budget: 8000}))(t)
+		replayed(t, db, a)
+		var all []string
+		for _, ref := range a.Refs {
+			all = append(all, ref.ID)
+		}
+		steady := slices.DeleteFunc(slices.Clone(all), func(id string) bool { return strings.Contains(id, "other") })
+		quoted += len(all) - len(steady)
+		require.Equal(t, []string{"fact-0", "fact-1", "fact-2", "fact-3", "fact-4"}, steady[:5])
+		require.Equal(t, last, all[:len(last)], "the turns of the request before stand at the beginning of this one")
+		require.Greater(t, len(steady), 40)
+		last = steady[:len(steady)-1]
+	}
+	require.Positive(t, quoted, "control")
+}
+
 // The newest turns take what the question leaves of the budget: a window that fits is there whole, and a question that finds
 // nothing leaves a third empty at most.
 func TestHistoryTakesWhatNothingFills(t *testing.T) {
