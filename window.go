@@ -11,6 +11,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/conversation"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/internal/rendering"
 	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/manifest"
@@ -38,6 +39,9 @@ import (
 // candidates queries the store while nothing of the session can change.
 func (a *assembling) candidates(ctx context.Context, q store.CandidateQuery) (err error) {
 	if a.q.Session == "" {
+		if a.cands.Hits == nil { // what is asked for again stands beside it
+			ctx = format.WithRoom(ctx, &a.planned.Room)
+		}
 		a.cands, err = a.s.db.store.Candidates(ctx, q)
 		return err
 	}
