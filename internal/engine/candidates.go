@@ -509,7 +509,7 @@ func (s *Engine) readSwept(chain []uint32, q *store.CandidateQuery) []uint32 {
 // are rare enough for that.
 func (c *catalogue) unconditionalAsOf(chain []uint32, asOf uint64, fn func(num uint64)) {
 	for num, p := range c.pages.all() {
-		if p.art != 0 && (c.end(p) > asOf || c.supersededAfter(p, asOf)) && p.lsn <= asOf && p.unconditional() && slices.Contains(chain, p.scope) {
+		if p.art != 0 && (c.end(p) > asOf || c.supersededAfter(p, asOf)) && c.numbers(p).lsn <= asOf && p.unconditional() && slices.Contains(chain, p.scope) {
 			fn(num)
 		}
 	}
@@ -528,11 +528,12 @@ func (c *catalogue) describe(out *store.Candidate, num uint64) (id []byte) {
 	p := c.page(num)
 	a := c.art(uint64(p.art))
 	*out = store.Candidate{}
-	out.Key = store.PageKey{Num: num, Version: p.head}
-	out.Ref.Scope, out.Ref.Page, out.Ref.Version = c.scopeName(p.scope), int(p.page), p.version
-	out.Kind, out.Provenance, out.AsOf, out.Tokens = p.kind, p.prov, p.asOf, int(p.tokens)
+	n := c.numbers(p)
+	out.Key = store.PageKey{Num: num, Version: n.head}
+	out.Ref.Scope, out.Ref.Page, out.Ref.Version = c.scopeName(p.scope), int(n.page), n.version
+	out.Kind, out.Provenance, out.AsOf, out.Tokens = p.kind, p.prov, p.asOf, int(n.tokens)
 	out.Pages = c.pagesOf(uint64(p.art), a)
-	out.Pinned, out.Group, out.Seq = p.flags&format.FlagPinned != 0, uint64(a.group), p.seq
+	out.Pinned, out.Group, out.Seq = p.flags&format.FlagPinned != 0, uint64(a.group), n.seq
 	if a.group != 0 {
 		out.GroupName = c.groups[a.group-1].name
 	}

@@ -16,8 +16,8 @@ import (
 // may read none of their rows. A column has what a question asks of every page; texts, tags and the
 // rest stay in the rows.
 //
-//	arts     by number; the newest version, and in many and retired what few have: more pages, what supersedes it
-//	pages    by number, also ended ones; in rare when they end, and which page answers for them
+//	arts     by number; in newest, many and retired what few have: a newest version that differs from page 1, more pages, what supersedes it
+//	pages    by number, also ended ones; in rare when they end, and which page answers for them; in wide large numbers
 //	table    open addressing from (scope, id) to the number of an artefact; ids lie in one arena (keys)
 //	classes  by scope and provenance: counts, and the lists of recent and expiring pages
 //	groups   members in the order of Seq
@@ -49,7 +49,7 @@ import (
 // The sizes of artCol and pageCol matter: every artefact and every page version that
 // was ever written has one, also when it ended long ago. Eight bytes more in pageCol are eight
 // megabytes for a million page versions. So numbers of artefacts, pages and groups have 32 bits
-// (mostNumber), and what most rows do not have is kept apart (many, retired, rare).
+// (mostNumber), and what most rows do not have is kept apart (many, retired, rare, wide, newest).
 //
 // Numbers begin at 1, so that 0 can say "none" in a field, in a map and in the table. A column is
 // therefore at its number minus one; art and page do the subtraction.
@@ -59,11 +59,13 @@ type catalogue struct {
 	scopes  scopeTable
 	byName  map[string]uint32
 	arts    chunked[artCol]
-	history chunked[uint8]   // beside arts, whose rows have no byte left: the fields that any version ever had (facts.go)
-	pages   chunked[pageCol] // art 0: there is none
-	rare    chunked[rareCol] // by pageCol.rare-1
-	grouped bits             // by number: the artefact of the page has a group
-	current bits             // by number: the page is live and no other artefact supersedes its own
+	newest  chunked[newestCol]     // by artCol.newest
+	history chunked[uint8]         // beside arts, whose rows have no byte left: the fields that any version ever had (facts.go)
+	pages   chunked[pageCol]       // art 0: there is none
+	rare    chunked[rareCol]       // by pageCol.rare-1
+	wide    map[uint32]pageNumbers // by pageCol.rare: numbers that a column has no room for
+	grouped bits                   // by number: the artefact of the page has a group
+	current bits                   // by number: the page is live and no other artefact supersedes its own
 	facts   facts
 	periods []period // by number / blockPages
 	sieves  sieves
@@ -164,7 +166,7 @@ func (g *groupCol) turnsOf() *[provenances]sortedList {
 }
 
 func newCatalogue() *catalogue {
-	return &catalogue{byName: map[string]uint32{}, many: map[uint32][]uint32{}, retired: map[uint32]succession{}, named: map[artKey]uint64{}, sums: map[artKey][]uint64{}, table: make([]uint32, 64)}
+	return &catalogue{byName: map[string]uint32{}, many: map[uint32][]uint32{}, retired: map[uint32]succession{}, wide: map[uint32]pageNumbers{}, named: map[artKey]uint64{}, sums: map[artKey][]uint64{}, table: make([]uint32, 64)}
 }
 
 // reserve sizes the table of ids for that many artefacts. It is for a catalogue that is still
@@ -307,7 +309,7 @@ func (c *catalogue) install(t *format.Hot, rows []store.PageRow) {
 	if a.idLen() == 0 {
 		c.addKey(t.Art, t.Scope, string(t.ID))
 	}
-	prev, was := slices.Clone(c.nums(t.Art)), before{fresh: a.version == 0, group: a.group}
+	prev, was := slices.Clone(c.nums(t.Art)), before{fresh: c.newestOf(a).version == 0, group: a.group}
 	if len(prev) > 0 {
 		was.subject = c.subjectOf(a)
 	}
@@ -333,11 +335,12 @@ func (c *catalogue) install(t *format.Hot, rows []store.PageRow) {
 	if a.retired() {
 		c.setSuccession(t.Art, succession{})
 	}
-	a.version, a.lsn, a.flags, a.group, a.putAt = t.Version, t.LSN, t.Flags, uint32(t.Group), t.PutAt
+	a.flags, a.group = t.Flags, uint32(t.Group)
 	c.setNums(t.Art, rows)
 	for i := range rows {
 		c.setPage(t, &rows[i], uint32(i+1))
 	}
+	c.setNewest(a, newestCol{t.LSN, t.PutAt, t.Version})
 	if len(prev) > 0 {
 		c.endPages(ended, prev, rows)
 	}
@@ -370,7 +373,7 @@ func (c *catalogue) setPage(t *format.Hot, r *store.PageRow, page uint32) {
 	p := c.page(r.Num)
 	if t.Flags&format.FlagGone != 0 {
 		if p.art == 0 { // otherwise an older version has it, which stays or is gone as well
-			*p = goneCol(t.Art, t.Scope, r, page)
+			c.setGone(p, t, r, page)
 			c.dropped++
 		}
 		return
@@ -383,10 +386,8 @@ func (c *catalogue) setPage(t *format.Hot, r *store.PageRow, page uint32) {
 	} else {
 		c.account(p, -1)
 	}
-	*p = pageCol{
-		art: uint32(t.Art), rare: p.rare, lsn: r.LSN, asOf: t.AsOf, seq: t.Seq, page: page, version: r.Version, head: t.Version,
-		tokens: r.Tokens, scope: t.Scope, kind: t.Kind, prov: t.Provenance, flags: t.Flags, facts: t.Facts, bytes: r.Bytes,
-	}
+	c.setPageCol(p, pageCol{art: uint32(t.Art), asOf: t.AsOf, scope: t.Scope, kind: t.Kind, prov: t.Provenance, flags: t.Flags, facts: t.Facts},
+		pageNumbers{r.LSN, t.Seq, page, r.Version, t.Version, r.Tokens, r.Bytes})
 	if p.rare != 0 || t.Expires != 0 {
 		c.setRare(p, rareCol{expires: t.Expires})
 	}
@@ -621,7 +622,8 @@ func (c *catalogue) member(group uint32, num uint64) (members *[]uint32, at int,
 // compareMembers orders the members of a group: by Seq, then by artefact, page and number.
 func (c *catalogue) compareMembers(a, b uint32) int {
 	x, y := c.page(uint64(a)), c.page(uint64(b))
-	return cmp.Or(cmp.Compare(x.seq, y.seq), cmp.Compare(x.art, y.art), cmp.Compare(x.page, y.page), cmp.Compare(a, b))
+	m, n := c.numbers(x), c.numbers(y)
+	return cmp.Or(cmp.Compare(m.seq, n.seq), cmp.Compare(x.art, y.art), cmp.Compare(m.page, n.page), cmp.Compare(a, b))
 }
 
 // account adds a page version to what its scope holds, or with n -1 takes it away.
@@ -631,7 +633,7 @@ func (c *catalogue) account(p *pageCol, n int) {
 	}
 	u := c.scope(p.scope).use(min(int(p.kind), len(store.KindNames)-1))
 	u.pages += n
-	u.bytes += int64(n) * int64(p.bytes)
+	u.bytes += int64(n) * int64(c.numbers(p).bytes)
 }
 
 // highest returns the numbers given so far: the lengths of the tables, because no number is ever

@@ -404,6 +404,7 @@ func (c *catalogue) forgot() bool {
 // wholeArt has what a catalogue knows of an artefact, without the places where it has it.
 type wholeArt struct {
 	artCol
+	newestCol
 	succession
 	id    string
 	pages int
@@ -411,8 +412,10 @@ type wholeArt struct {
 
 func (c *catalogue) wholeArt(num uint64) wholeArt {
 	a := *c.art(num)
-	w := wholeArt{id: c.id(&a), pages: c.pageCount(num), succession: c.succession(num)}
+	w := wholeArt{newestCol: c.newestOf(&a), id: c.id(&a), pages: c.pageCount(num), succession: c.succession(num)}
 	a.setIDAt(0)
+	a.newest = 0
+	a.mark(artNewest, false)
 	w.artCol = a
 	return w
 }
@@ -421,13 +424,14 @@ func (c *catalogue) wholeArt(num uint64) wholeArt {
 type wholePage struct {
 	pageCol
 	rareCol
+	pageNumbers
 	facts   string
 	current bool
 }
 
 func (c *catalogue) wholePage(num uint64) wholePage {
 	p := *c.page(num)
-	w := wholePage{rareCol: *c.rareOf(&p), facts: string(c.facts.get(p.facts)), current: c.current.has(num)}
+	w := wholePage{rareCol: *c.rareOf(&p), pageNumbers: c.numbers(&p), facts: string(c.facts.get(p.facts)), current: c.current.has(num)}
 	p.rare, p.facts = 0, 0 // places and numbers are given in the order in which rows are seen
 	w.pageCol = p
 	return w

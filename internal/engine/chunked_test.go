@@ -54,9 +54,10 @@ func TestChunked(t *testing.T) {
 
 // TestColumnsAreSmall: a million pages take eight megabytes more for eight bytes more.
 func TestColumnsAreSmall(t *testing.T) {
-	require.LessOrEqual(t, unsafe.Sizeof(artCol{}), uintptr(40))
-	require.LessOrEqual(t, unsafe.Sizeof(pageCol{}), uintptr(64))
+	require.LessOrEqual(t, unsafe.Sizeof(artCol{}), uintptr(24))
+	require.LessOrEqual(t, unsafe.Sizeof(pageCol{}), uintptr(48))
 	require.LessOrEqual(t, unsafe.Sizeof(rareCol{}), uintptr(24))
+	require.LessOrEqual(t, unsafe.Sizeof(newestCol{}), uintptr(24))
 	require.LessOrEqual(t, unsafe.Sizeof(groupCol{}), uintptr(112))
 }
 
@@ -65,11 +66,12 @@ func TestArtMarks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		at := rapid.Uint64Range(0, mostNumber*store.MaxID).Draw(t, "at")
 		n := rapid.IntRange(0, store.MaxID).Draw(t, "length")
-		many, retired := rapid.Bool().Draw(t, "many"), rapid.Bool().Draw(t, "retired")
+		many, retired, newest := rapid.Bool().Draw(t, "many"), rapid.Bool().Draw(t, "retired"), rapid.Bool().Draw(t, "newest")
 		a := artCol{}
 		for _, do := range rapid.Permutation([]func(){
 			func() { a.setIDAt(math.MaxUint64); a.setIDAt(at) }, func() { a.setIDLen(idLenBits); a.setIDLen(n) },
-			func() { a.mark(artMany, true); a.mark(artMany, many) }, func() { a.mark(artRetired, true); a.mark(artRetired, retired) },
+			func() { a.mark(artMany, true); a.mark(artMany, many) }, func() { a.mark(artNewest, true); a.mark(artNewest, newest) },
+			func() { a.mark(artRetired, true); a.mark(artRetired, retired) },
 		}).Draw(t, "order") {
 			do()
 		}
@@ -77,7 +79,117 @@ func TestArtMarks(t *testing.T) {
 		require.Equal(t, n, a.idLen())
 		require.Equal(t, many, a.marks&artMany != 0)
 		require.Equal(t, retired, a.retired())
+		require.Equal(t, newest, a.marks&artNewest != 0)
 	})
+}
+
+// TestPageNumbers: a page has the numbers that it was given, however large, also after a snapshot, and takes a place in wide
+// only while one of them has no room in the column.
+func TestPageNumbers(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c, want, rare := newCatalogue(), map[uint64]pageNumbers{}, map[uint64]rareCol{}
+		part := rapid.SampledFrom([]int{1, 2, 3, 4, 5, 6, 7, 8, 9, partRows}).Draw(t, "part") // pages on both sides
+		c.pages.grow(part + 20)
+		number := rapid.SampledFrom([]uint32{0, 1, 2, math.MaxUint16 - 1, math.MaxUint16, math.MaxUint16 + 1, math.MaxUint32})
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			num := uint64(max(1, part+rapid.IntRange(-20, 20).Draw(t, "num")))
+			p := c.page(num)
+			switch rapid.IntRange(0, 3).Draw(t, "what") {
+			case 0:
+				c.setPageCol(p, pageCol{art: uint32(num), flags: format.FlagGone}, pageNumbers{})
+				want[num] = pageNumbers{}
+				c.clear(map[uint64]uint32{num: 1}, nil)
+				require.Equal(t, nothing, *c.rareOf(p))
+				delete(rare, num)
+			case 1:
+				rare[num] = rareCol{end: rapid.Uint64().Draw(t, "end")}
+				c.setRare(p, rare[num])
+			default:
+				n := pageNumbers{
+					rapid.SampledFrom([]uint64{0, 1, math.MaxUint32, wide<<32 - 1, wide << 32, math.MaxUint64}).Draw(t, "lsn"),
+					rapid.SampledFrom([]int64{0, -1, 1, math.MaxInt32, math.MaxInt32 + 1, math.MinInt32, math.MinInt32 - 1, math.MinInt64}).Draw(t, "seq"),
+					number.Draw(t, "page"), number.Draw(t, "version"), number.Draw(t, "head"), number.Draw(t, "tokens"), number.Draw(t, "bytes"),
+				}
+				c.setPageCol(p, pageCol{art: uint32(num), asOf: 7}, n)
+				want[num] = n
+			}
+		}
+		out := &Columns{}
+		require.True(t, c.image(out, 1, unchanged, func() {}))
+		have, ok := readColumns(out)
+		require.True(t, ok)
+		large := 0
+		for num, n := range want {
+			if _, ok := n.small(); !ok {
+				large++
+			}
+			for _, c := range []*catalogue{c, have} {
+				require.Equal(t, n, c.numbers(c.page(num)))
+				require.Equal(t, rare[num], *c.rareOf(c.page(num)))
+			}
+			require.Equal(t, c.wholePage(num), have.wholePage(num))
+		}
+		require.Len(t, c.wide, large)
+		require.Equal(t, large, len(have.wide))
+	})
+}
+
+// TestNewestVersion: an artefact has the newest version that was installed, whatever its first page came with, also after a
+// snapshot. It takes a place in newest only if the column of the page does not have all of it.
+func TestNewestVersion(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c, want, rows, own := newCatalogue(), map[uint64]newestCol{}, map[uint64][]store.PageRow{}, map[uint64]bool{}
+		c.addScope(1, "acme")
+		lsn, num := uint64(0), uint64(0)
+		for range rapid.IntRange(1, 50).Draw(t, "steps") {
+			lsn++
+			art := min(uint64(len(want))+1, rapid.Uint64Range(1, 12).Draw(t, "art"))
+			n := newestCol{lsn, int64(1000 * lsn), want[art].version + 1}
+			hot := format.Hot{Art: art, Version: n.version, Scope: 1, LSN: lsn, PutAt: n.putAt, ID: []byte(fmt.Sprint("id-", art)), Kind: store.KindFact, Provenance: store.Tool}
+			switch what := rapid.SampledFrom([]string{"put", "dated", "same", "delete", "forget"}).Draw(t, "what"); {
+			case want[art].version != 0 && len(rows[art]) == 0 && what == "forget":
+				c.forget(art)
+				want[art], own[art] = newestCol{}, true
+				continue
+			case n.version == 1 && own[art]:
+				continue // forgotten: its number is not used again
+			case what == "delete" && len(rows[art]) > 0:
+				hot.Flags, rows[art], own[art] = format.FlagDeleted, nil, true
+			case what == "same" && len(rows[art]) > 0:
+				own[art] = true
+			default:
+				num++
+				rows[art] = []store.PageRow{{Num: num, LSN: lsn, Version: n.version}}
+				if what == "dated" {
+					late := rapid.SampledFrom([]int64{0, 1, -1, math.MaxInt32, math.MaxInt32 + 1, math.MinInt32, math.MinInt32 - 1, math.MaxInt64}).Draw(t, "late")
+					hot.AsOf, own[art] = n.putAt-late, own[art] || int64(int32(late)) != late
+				}
+			}
+			c.install(&hot, rows[art])
+			c.lsn, want[art] = lsn, n
+		}
+		require.LessOrEqual(t, c.newest.len(), len(own))
+		out := &Columns{}
+		require.True(t, c.image(out, 1, unchanged, func() {}))
+		have, ok := readColumns(out)
+		require.True(t, ok)
+		require.LessOrEqual(t, have.newest.len(), c.newest.len())
+		for art, n := range want {
+			require.Equal(t, n, c.newestOf(c.art(art)), art)
+			require.Equal(t, n, have.newestOf(have.art(art)), art)
+			require.Equal(t, c.wholeArt(art), have.wholeArt(art))
+		}
+	})
+	c, out := newCatalogue(), &Columns{}
+	c.addScope(1, "acme")
+	c.install(&format.Hot{Art: 1, Version: 1, Scope: 1, LSN: 1, AsOf: 1 << 40, PutAt: 1, ID: []byte("a"), Provenance: store.Tool}, []store.PageRow{{Num: 1, LSN: 1, Version: 1}})
+	require.Equal(t, 1, c.newest.len())
+	for first, want := range map[uint32]bool{1: true, 2: false} {
+		c.art(1).first, out.Parts = first, nil
+		require.True(t, c.image(out, 1, unchanged, func() {}))
+		_, ok := readColumns(out)
+		require.Equal(t, want, ok, "page %d of 1", first)
+	}
 }
 
 // TestSortedList: a list has what was put in and not taken out, in order, however it is walked.
@@ -85,7 +197,8 @@ func TestSortedList(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var o sortedList
 		var want []entry
-		span := rapid.SampledFrom([]int{3, 40, 100_000}).Draw(t, "span")
+		span := rapid.SampledFrom([]int{3, 40, 100_000, 1 << runKeyBits, math.MaxInt64}).Draw(t, "span")
+		keys := rapid.OneOf(rapid.IntRange(0, span), rapid.SampledFrom([]int{math.MinInt64, -span, math.MaxInt64}))
 		fill := rapid.IntRange(0, 3*sortedChunk).Draw(t, "fill")
 		for i := range fill {
 			e := entry{int64(i / 3), uint64(i + 1)}
@@ -101,14 +214,14 @@ func TestSortedList(t *testing.T) {
 				require.True(t, slices.Equal(want, down), "%v, not %v", down, want)
 			},
 			"put": func(t *rapid.T) {
-				e := entry{int64(rapid.IntRange(0, span).Draw(t, "key")), rapid.Uint64Range(1, mostNumber).Draw(t, "num")}
+				e := entry{int64(keys.Draw(t, "key")), rapid.Uint64Range(1, mostNumber).Draw(t, "num")}
 				o.insert(e.key, e.num)
 				if at, found := slices.BinarySearchFunc(want, e, compareEntries); !found {
 					want = slices.Insert(want, at, e)
 				}
 			},
 			"take": func(t *rapid.T) {
-				e := entry{int64(rapid.IntRange(0, span).Draw(t, "key")), 1}
+				e := entry{int64(keys.Draw(t, "key")), 1}
 				if len(want) > 0 && rapid.Bool().Draw(t, "there") {
 					e = rapid.SampledFrom(want).Draw(t, "entry")
 				}
@@ -150,6 +263,34 @@ func TestSortedList(t *testing.T) {
 			},
 		})
 	})
+}
+
+// TestSortedRun: entries take eight bytes while all of their chunk are near each other, up to the farthest that are.
+func TestSortedRun(t *testing.T) {
+	const keys, nums = 1 << (runKeyBits - 1), 1 << (runNumBits - 1)
+	for _, c := range []struct {
+		e    entry
+		wide bool
+	}{
+		{entry{1000 + keys - 1, 2 * nums}, false}, {entry{1000 + keys, 2 * nums}, true}, {entry{1000 - keys, 2 * nums}, false}, {entry{999 - keys, 2 * nums}, true},
+		{entry{1000, 3*nums - 1}, false}, {entry{1000, 3 * nums}, true}, {entry{1000, nums}, false}, {entry{1000, nums - 1}, true},
+		{entry{math.MinInt64, 1}, true}, {entry{math.MaxInt64, mostNumber}, true},
+	} {
+		first := entry{1000, 2 * nums}
+		r := newRun(4)
+		r.insert(0, first)
+		require.Nil(t, r.nums)
+		at, _ := r.search(c.e)
+		r.insert(at, c.e)
+		require.Equal(t, c.wide, r.nums != nil, c)
+		require.ElementsMatch(t, []entry{first, c.e}, []entry{r.at(0), r.at(1)})
+		require.Equal(t, c.e, r.at(at))
+		r.remove(0, 2)
+		r.insert(0, c.e)
+		require.Nil(t, r.nums, "an empty chunk begins anew")
+		require.Equal(t, c.e, r.at(0))
+	}
+	require.LessOrEqual(t, unsafe.Sizeof(sortedRun{}), uintptr(64))
 }
 
 // imageArts are in two blocks of a snapshot, and their page versions in many.
@@ -196,7 +337,7 @@ func manyKinds() *catalogue {
 			if round%17 == 0 {
 				pages = 0
 			}
-			put(art, c.art(art).version+1, pages, func(h *format.Hot) {
+			put(art, c.newestOf(c.art(art)).version+1, pages, func(h *format.Hot) {
 				if pages == 0 {
 					h.Flags = format.FlagDeleted
 				}
@@ -210,8 +351,8 @@ func manyKinds() *catalogue {
 		lsn++
 		c.supersede(art, art+1, lsn)
 	}
-	put(3, c.art(3).version+1, 1, nil) // current again
-	num += 5                           // numbers of pages that gc forgot
+	put(3, c.newestOf(c.art(3)).version+1, 1, nil) // current again
+	num += 5                                       // numbers of pages that gc forgot
 	put(imageArts+1, 1, 2, nil)
 	return c
 }

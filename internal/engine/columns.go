@@ -2,6 +2,7 @@ package engine
 
 import (
 	"iter"
+	"math"
 	"slices"
 	"sort"
 
@@ -12,25 +13,78 @@ import (
 // The rows of the catalogue: each artefact and each page version in memory, and beside them
 // what only few have.
 
-// artCol is an artefact: its newest version. Times are in microseconds.
+// artCol is an artefact. What else is known of its newest version is in the column of page 1, or in
+// catalogue.newest.
 type artCol struct {
-	lsn     uint64
-	putAt   int64
-	first   uint32 // number of page 1; 0: it has no pages. The rest are in many
-	group   uint32
-	scope   uint32
-	version uint32
-	idLow   uint32 // idAt
-	marks   uint16 // idLen, idAt, artRetired, artMany
-	idHigh  uint8  // idAt
-	flags   uint8
+	first  uint32 // number of page 1; 0: it has no pages. The rest are in many
+	newest uint32 // see newestOf
+	group  uint32
+	scope  uint32
+	idLow  uint32 // idAt
+	marks  uint16 // idLen, idAt, artNewest, artRetired, artMany
+	idHigh uint8  // idAt
+	flags  uint8
 }
 
-// Bits of artCol.marks. A place in keys has 43 bits: all ids that numbers of 32 bits can have take
+// newestCol is the newest version of an artefact; version 0: there is none. Most artefacts have a
+// first page that came with it, soon before it was put. Then the column of the page has all of it, but
+// for the microseconds between, which are in artCol.newest. The others keep a place in
+// catalogue.newest (artNewest) as long as they have their number.
+type newestCol struct {
+	lsn     uint64
+	putAt   int64 // microseconds
+	version uint32
+}
+
+// newestOf returns the newest version of an artefact.
+func (c *catalogue) newestOf(a *artCol) newestCol {
+	if a.marks&artNewest != 0 {
+		return *c.newest.at(uint64(a.newest))
+	}
+	if a.first == 0 {
+		return newestCol{}
+	}
+	p := c.page(uint64(a.first))
+	n := c.numbers(p)
+	return newestCol{n.lsn, p.asOf + int64(int32(a.newest)), n.head}
+}
+
+// setNewest notes the newest version of an artefact whose pages have their columns.
+func (c *catalogue) setNewest(a *artCol, n newestCol) {
+	switch {
+	case a.marks&artNewest != 0:
+		*c.newest.at(uint64(a.newest)) = n
+	case !c.implies(a, &n):
+		c.addNewest(a, &n)
+	}
+}
+
+// addNewest adds the newest version of an artefact to catalogue.newest.
+func (c *catalogue) addNewest(a *artCol, n *newestCol) {
+	a.mark(artNewest, true)
+	a.newest = uint32(c.newest.len())
+	c.newest.grow(c.newest.len() + 1)
+	*c.newest.at(uint64(a.newest)) = *n
+}
+
+// implies notes the newest version of an artefact without a place in catalogue.newest, and reports
+// whether the column of page 1 has the rest of it.
+func (c *catalogue) implies(a *artCol, n *newestCol) bool {
+	if a.first == 0 {
+		return *n == newestCol{}
+	}
+	p := c.page(uint64(a.first))
+	of := c.numbers(p)
+	a.newest = uint32(n.putAt - p.asOf)
+	return of.lsn == n.lsn && of.head == n.version && p.asOf+int64(int32(a.newest)) == n.putAt
+}
+
+// Bits of artCol.marks. A place in keys has 42 bits: all ids that numbers of 32 bits can have take
 // 2^41 bytes.
 const (
 	idLenBits  = 1<<10 - 1
-	idAtBits   = 7 << 10 // the highest three of 43, above those in idHigh and idLow
+	idAtBits   = 3 << 10 // the highest two of 42, above those in idHigh and idLow
+	artNewest  = 1 << 13 // it has an entry in newest
 	artRetired = 1 << 14 // it has an entry in retired
 	artMany    = 1 << 15 // it has one in many
 )
@@ -69,8 +123,7 @@ type succession struct {
 }
 
 // pageCol is a page version. The fields that a query reads for every page it hits come first. None
-// belongs to the artefact: reading another table would cost another cache miss. It has the
-// size of a line of the processor's cache.
+// belongs to the artefact: reading another table would cost another cache miss.
 type pageCol struct {
 	art     uint32
 	rare    uint32 // what few pages have, see rareCol; 0: nothing
@@ -79,15 +132,72 @@ type pageCol struct {
 	prov    store.Provenance
 	flags   uint8
 	retired bool // current, but another artefact supersedes its own
-	lsn     uint64
 	asOf    int64
+	facts   uint32 // see type facts
+	small   smallNumbers
+}
+
+// pageNumbers are the numbers of a page that are small for most pages.
+type pageNumbers struct {
+	lsn     uint64
 	seq     int64
 	page    uint32
 	version uint32 // the version of the artefact in which it appeared
 	head    uint32 // the newest version of the artefact that has it
 	tokens  uint32
-	facts   uint32 // see type facts
 	bytes   uint32 // of its text
+}
+
+// smallNumbers are the numbers of a page in twenty bytes. If one of them has no room, all are in
+// catalogue.wide, which takes little beside the text of a page so long or an artefact so often put.
+type smallNumbers struct {
+	lsn     uint32 // and lsnHigh
+	seq     int32
+	lsnHigh uint16 // or wide
+	page    uint16
+	version uint16
+	head    uint16
+	tokens  uint16
+	bytes   uint16
+}
+
+// wide in lsnHigh says that the numbers are in catalogue.wide.
+const wide = 1<<16 - 1
+
+func (p *pageCol) wide() bool { return p.small.lsnHigh == wide }
+
+// numbers returns the numbers of a page.
+func (c *catalogue) numbers(p *pageCol) pageNumbers {
+	if p.wide() {
+		return c.wide[p.rare]
+	}
+	return p.small.numbers()
+}
+
+func (s *smallNumbers) numbers() pageNumbers {
+	return pageNumbers{uint64(s.lsnHigh)<<32 | uint64(s.lsn), int64(s.seq), uint32(s.page), uint32(s.version), uint32(s.head), uint32(s.tokens), uint32(s.bytes)}
+}
+
+// small returns the numbers in twenty bytes; false: one of them has no room.
+func (n *pageNumbers) small() (s smallNumbers, ok bool) {
+	s = smallNumbers{uint32(n.lsn), int32(n.seq), uint16(n.lsn >> 32), uint16(n.page), uint16(n.version), uint16(n.head), uint16(n.tokens), uint16(n.bytes)}
+	return s, s.lsnHigh != wide && s.numbers() == *n
+}
+
+// setPageCol fills the column of a page, which keeps its place in rare.
+func (c *catalogue) setPageCol(p *pageCol, col pageCol, n pageNumbers) {
+	if p.wide() {
+		delete(c.wide, p.rare)
+	}
+	col.rare = p.rare
+	*p = col
+	if s, ok := n.small(); ok {
+		p.small = s
+		return
+	}
+	p.small.lsnHigh = wide
+	c.hasRare(p)
+	c.wide[p.rare] = n
 }
 
 // rareCol has the fields of a page that ended, or that expires. A page keeps its place here as long as it
@@ -140,10 +250,17 @@ func (c *catalogue) setRare(p *pageCol, r rareCol) {
 		if r == nothing {
 			return
 		}
+		c.hasRare(p)
+	}
+	*c.rare.at(uint64(p.rare) - 1) = r
+}
+
+// hasRare makes a place in rare for a page that has none.
+func (c *catalogue) hasRare(p *pageCol) {
+	if p.rare == 0 {
 		c.rare.grow(c.rare.len() + 1)
 		p.rare = uint32(c.rare.len())
 	}
-	*c.rare.at(uint64(p.rare) - 1) = r
 }
 
 func (c *catalogue) expires(p *pageCol) int64 {
@@ -292,12 +409,22 @@ type sortedList struct {
 	n      int
 }
 
-// sortedRun is a chunk. Keys and numbers lie apart, because an entry of both would have four bytes
-// of padding.
+// sortedRun is a chunk. Most have entries that lie near each other, which take eight bytes: the
+// distances of key and number from base and least, in one number that has their order. A chunk that
+// gets an entry too far away has nums from then on, and keys in rows.
 type sortedRun struct {
-	keys []int64
-	nums []uint32
+	rows  []uint64
+	nums  []uint32 // nil: rows has whole entries
+	base  int64
+	least uint32
 }
+
+// Bits of an entry in eight bytes: 203 days and a million pages, half of them on each side of the
+// first entry.
+const (
+	runKeyBits = 44
+	runNumBits = 20
+)
 
 // entry is a page under its key: a time in microseconds.
 type entry struct {
@@ -315,23 +442,65 @@ func sortedOf(all []entry) (o sortedList) {
 	}
 	c := newRun(o.n)
 	for _, e := range all {
-		c.keys, c.nums = append(c.keys, e.key), append(c.nums, uint32(e.num))
+		c.insert(len(c.rows), e)
 	}
 	o.chunks = []sortedRun{c}
 	return o
 }
 
-func newRun(capacity int) sortedRun {
-	return sortedRun{make([]int64, 0, capacity), make([]uint32, 0, capacity)}
+func newRun(capacity int) sortedRun { return sortedRun{rows: make([]uint64, 0, capacity)} }
+
+func (c *sortedRun) at(i int) entry {
+	x := c.rows[i]
+	if c.nums != nil {
+		return entry{int64(x), uint64(c.nums[i])}
+	}
+	return entry{c.base + int64(x>>runNumBits), uint64(c.least) + x&(1<<runNumBits-1)}
 }
 
-func (c *sortedRun) at(i int) entry { return entry{c.keys[i], uint64(c.nums[i])} }
-func (c *sortedRun) last() entry    { return c.at(len(c.keys) - 1) }
+func (c *sortedRun) last() entry { return c.at(len(c.rows) - 1) }
+
+// insert puts an entry in its place.
+func (c *sortedRun) insert(at int, e entry) {
+	if len(c.rows) == 0 {
+		const keys, nums = 1 << (runKeyBits - 1), 1 << (runNumBits - 1)
+		c.base, c.least, c.nums = max(e.key, math.MinInt64+keys)-keys, uint32(max(e.num, nums)-nums), nil
+	}
+	if c.nums == nil && e.key >= c.base && e.num >= uint64(c.least) {
+		if key, num := uint64(e.key-c.base), e.num-uint64(c.least); key < 1<<runKeyBits && num < 1<<runNumBits {
+			c.rows = slices.Insert(c.rows, at, key<<runNumBits|num)
+			return
+		}
+	}
+	c.widen()
+	c.rows, c.nums = slices.Insert(c.rows, at, uint64(e.key)), slices.Insert(c.nums, at, uint32(e.num))
+}
+
+// widen makes room in the chunk for any entry.
+func (c *sortedRun) widen() {
+	if c.nums != nil {
+		return
+	}
+	nums := make([]uint32, len(c.rows), cap(c.rows))
+	for i := range c.rows {
+		e := c.at(i)
+		c.rows[i], nums[i] = uint64(e.key), uint32(e.num)
+	}
+	c.nums = nums
+}
+
+// remove takes out the entries from..to.
+func (c *sortedRun) remove(from, to int) {
+	c.rows = slices.Delete(c.rows, from, to)
+	if c.nums != nil {
+		c.nums = slices.Delete(c.nums, from, to)
+	}
+}
 
 // search returns the place of an entry, or where it would be.
 func (c *sortedRun) search(e entry) (at int, found bool) {
-	at = sort.Search(len(c.keys), func(i int) bool { return c.keys[i] > e.key || c.keys[i] == e.key && uint64(c.nums[i]) >= e.num })
-	return at, at < len(c.keys) && c.at(at) == e
+	at = sort.Search(len(c.rows), func(i int) bool { return compareEntries(c.at(i), e) >= 0 })
+	return at, at < len(c.rows) && c.at(at) == e
 }
 
 // compareEntries orders by time, then by number, so that pages of one microsecond have one order
@@ -377,20 +546,22 @@ func (o *sortedList) insert(key int64, num uint64) {
 	if found {
 		return
 	}
-	c.keys, c.nums = slices.Insert(c.keys, at, key), slices.Insert(c.nums, at, uint32(num))
+	c.insert(at, e)
 	o.n++
-	if len(c.keys) < sortedChunk {
+	if len(c.rows) < sortedChunk {
 		return
 	}
 	// An append splits off an almost empty chunk, anything else halves: sequential loads leave full
 	// chunks.
-	cut := len(c.keys) / 2
-	if at == len(c.keys)-1 {
-		cut = len(c.keys) - 1
+	cut := len(c.rows) / 2
+	if at == len(c.rows)-1 {
+		cut = len(c.rows) - 1
 	}
 	next := newRun(firstCapacity)
-	next.keys, next.nums = append(next.keys, c.keys[cut:]...), append(next.nums, c.nums[cut:]...)
-	c.keys, c.nums = c.keys[:cut], c.nums[:cut]
+	for j := cut; j < len(c.rows); j++ {
+		next.insert(len(next.rows), c.at(j))
+	}
+	c.remove(cut, len(c.rows))
 	o.chunks = slices.Insert(o.chunks, i+1, next)
 }
 
@@ -411,8 +582,8 @@ func (o *sortedList) remove(key int64, num uint64) {
 		return
 	}
 	o.n--
-	c.keys, c.nums = slices.Delete(c.keys, at, at+1), slices.Delete(c.nums, at, at+1)
-	if len(c.keys) == 0 && len(o.chunks) > 1 {
+	c.remove(at, at+1)
+	if len(c.rows) == 0 && len(o.chunks) > 1 {
 		o.chunks = slices.Delete(o.chunks, i, i+1)
 	}
 }
@@ -423,11 +594,11 @@ func (o *sortedList) upTo(k int64) int {
 	n := 0
 	for i := range o.chunks {
 		c := &o.chunks[i]
-		if len(c.keys) == 0 {
+		if len(c.rows) == 0 {
 			continue
 		}
 		if c.last().key <= k {
-			n += len(c.keys)
+			n += len(c.rows)
 			continue
 		}
 		at, _ := c.search(entry{k, ^uint64(0)})
@@ -440,7 +611,7 @@ func (o *sortedList) upTo(k int64) int {
 func (o *sortedList) descend(fn func(e entry) bool) {
 	for i := len(o.chunks) - 1; i >= 0; i-- {
 		c := &o.chunks[i]
-		for j := len(c.keys) - 1; j >= 0; j-- {
+		for j := len(c.rows) - 1; j >= 0; j-- {
 			if !fn(c.at(j)) {
 				return
 			}
@@ -465,7 +636,7 @@ func (d *descent) next() bool {
 		if d.chunk--; d.chunk < 0 {
 			return false
 		}
-		d.at = len(d.o.chunks[d.chunk].keys)
+		d.at = len(d.o.chunks[d.chunk].rows)
 	}
 	d.at--
 	d.entry = d.o.chunks[d.chunk].at(d.at)
@@ -508,11 +679,11 @@ func (o *sortedList) between(a, b int64, fn func(num uint64)) {
 	first := entry{a, ^uint64(0)}
 	for i := o.find(first); i < len(o.chunks); i++ {
 		c := &o.chunks[i]
-		for at, _ := c.search(first); at < len(c.keys); at++ {
-			if c.keys[at] > b {
+		for at, _ := c.search(first); at < len(c.rows); at++ {
+			if c.at(at).key > b {
 				return
 			}
-			fn(uint64(c.nums[at]))
+			fn(c.at(at).num)
 		}
 	}
 }

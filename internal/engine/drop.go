@@ -89,10 +89,10 @@ func (s *Engine) installGone(t *format.Hot, rows []store.PageRow, row []byte, en
 	return nil
 }
 
-// goneCol returns the column of a page that no version has any more. It depends only on fields that
+// setGone fills the column of a page that no version has any more. It depends only on fields that
 // are still known after a reopen.
-func goneCol(art uint64, scope uint32, r *store.PageRow, page uint32) pageCol {
-	return pageCol{art: uint32(art), lsn: r.LSN, page: page, version: r.Version, scope: scope, flags: format.FlagGone}
+func (c *catalogue) setGone(p *pageCol, t *format.Hot, r *store.PageRow, page uint32) {
+	c.setPageCol(p, pageCol{art: uint32(t.Art), scope: t.Scope, flags: format.FlagGone}, pageNumbers{lsn: r.LSN, page: page, version: r.Version})
 }
 
 // hasPage reports whether a page ever belonged to an artefact. The numbers of a forgotten artefact
@@ -105,7 +105,7 @@ func (c *catalogue) hasPage(art, num uint64) bool {
 // version has any more: those for which it was the newest that had them (share). ErrMalformed: the
 // record names what this catalogue does not have, so it is damaged or of another history.
 func (c *catalogue) drop(t *format.Hot, rows []store.PageRow) (gone []uint64, err error) {
-	if t.Art > uint64(c.arts.len()) || t.Version >= c.art(t.Art).version {
+	if t.Art > uint64(c.arts.len()) || t.Version >= c.newestOf(c.art(t.Art)).version {
 		return nil, codec.ErrMalformed
 	}
 	for i := range rows {
@@ -114,14 +114,13 @@ func (c *catalogue) drop(t *format.Hot, rows []store.PageRow) (gone []uint64, er
 			return nil, codec.ErrMalformed
 		}
 		p := c.page(num)
-		if p.head != t.Version || p.gone() {
+		if c.numbers(p).head != t.Version || p.gone() {
 			continue
 		}
-		col := goneCol(t.Art, t.Scope, &rows[i], uint32(i+1))
 		ended := *c.rareOf(p)
-		ended.expires, col.rare = 0, p.rare
+		ended.expires = 0
 		c.account(p, -1)
-		*p = col
+		c.setGone(p, t, &rows[i], uint32(i+1))
 		c.setRare(p, ended)
 		c.grouped.set(num, false)
 		c.versions--
@@ -137,7 +136,8 @@ func (s *Engine) locateGone(scope string, h *store.Head, ref store.Ref) (store.L
 	if ref.Page > 0 && ref.Page <= len(h.Rows) {
 		num := h.Rows[ref.Page-1].Num
 		if p := s.cat.page(num); !p.gone() {
-			return store.Located{Scope: scope, Version: p.head, LSN: h.LSN, Pages: []store.PageKey{{Num: num, Version: p.head}}, Expires: s.cat.expires(p)}, nil
+			head := s.cat.numbers(p).head
+			return store.Located{Scope: scope, Version: head, LSN: h.LSN, Pages: []store.PageKey{{Num: num, Version: head}}, Expires: s.cat.expires(p)}, nil
 		}
 	}
 	return store.Located{}, format.GoneError(h, ref.Page)
@@ -203,7 +203,7 @@ func deletePrefix(tx Writer, t Table, prefix []byte) error {
 func (s *Engine) nameGone(v *corpus, q *store.CandidateQuery, out *store.Candidates) {
 	n := 0
 	for num, p := range s.cat.pages.all() {
-		if !p.gone() || p.lsn > q.AsOf || s.cat.end(p) <= q.AsOf || v.masked[uint64(p.art)] || !slices.Contains(v.chain, p.scope) {
+		if !p.gone() || s.cat.numbers(p).lsn > q.AsOf || s.cat.end(p) <= q.AsOf || v.masked[uint64(p.art)] || !slices.Contains(v.chain, p.scope) {
 			continue
 		}
 		if n++; n <= nearestMisses {

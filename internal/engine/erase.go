@@ -320,7 +320,7 @@ func (s *Engine) versionsOf(ref store.Ref) int {
 	s.cat.mu.RLock()
 	defer s.cat.mu.RUnlock()
 	if art := s.cat.artOf(ref.Scope, ref.ID); art != 0 {
-		return int(s.cat.art(art).version)
+		return int(s.cat.newestOf(s.cat.art(art)).version)
 	}
 	return 0
 }

@@ -315,8 +315,8 @@ func (s *Engine) pastGroups(refs []store.Ref) (p pastGroups, err error) {
 		scopes[s.cat.byName[r.Scope]] = true
 	}
 	for num, a := range s.cat.arts.all() {
-		if had := *s.cat.history.at(num - 1); a.version > 0 && scopes[a.scope] && had&historyMoved != 0 {
-			moved = append(moved, format.HeadKey{Art: num, Version: a.version})
+		if had, version := *s.cat.history.at(num - 1), s.cat.newestOf(a).version; version > 0 && scopes[a.scope] && had&historyMoved != 0 {
+			moved = append(moved, format.HeadKey{Art: num, Version: version})
 		}
 	}
 	s.cat.mu.RUnlock()

@@ -373,7 +373,7 @@ func (c *catalogue) newHistoryMatch(scope uint32, e *store.Ever) *historyMatch {
 func (m *historyMatch) holds(c *catalogue, num uint64) bool {
 	a, ever := c.art(num), *c.history.at(num - 1)
 	switch {
-	case a.version == 0 || ever&m.bits != 0: // forgotten, and its rows may still be in the file
+	case c.newestOf(a).version == 0 || ever&m.bits != 0: // forgotten, and its rows may still be in the file
 		return true
 	case m.group != 0 && uint64(a.group) == m.group:
 		return true

@@ -327,7 +327,7 @@ func (w *narrowing) cutTimes(c *catalogue) (n int) {
 			for left := set; left != 0 && !(first && last); left &= left - 1 {
 				bit := uint64(mathbits.TrailingZeros64(left))
 				p := c.page(uint64(at)*blockPages + uint64(i)*64 + bit)
-				if !w.within(p.asOf, c.art(uint64(p.art)).putAt) {
+				if !w.within(p.asOf, c.newestOf(c.art(uint64(p.art))).putAt) {
 					block[i] &^= 1 << bit
 				}
 			}
@@ -407,11 +407,12 @@ func (s *Engine) narrowed(f *finding) {
 	*w = narrowing{f: q.Filter, strict: q.Strict, session: v.session, pass: w.pass, lists: w.lists[:0]}
 	w.put = func(num uint64) int64 {
 		p := s.cat.page(num)
-		a := s.cat.art(uint64(p.art))
-		if p.head == a.version {
+		a := s.cat.newestOf(s.cat.art(uint64(p.art)))
+		head := s.cat.numbers(p).head
+		if head == a.version {
 			return a.putAt
 		}
-		h, err := s.headWithin(w.tx, format.HeadKey{Art: uint64(p.art), Version: p.head})
+		h, err := s.headWithin(w.tx, format.HeadKey{Art: uint64(p.art), Version: head})
 		if err != nil { // whoever loads the page is told
 			return 0
 		}
@@ -473,7 +474,7 @@ func (c *catalogue) resolve(num, asOf uint64, past map[uint64]uint64) uint64 {
 		p := c.page(num)
 		r := c.rareOf(p)
 		switch {
-		case p.art == 0 || asOf != 0 && p.lsn > asOf:
+		case p.art == 0 || asOf != 0 && c.numbers(p).lsn > asOf:
 			return 0
 		case r.end != 0 && (asOf == 0 || r.end <= asOf):
 			num = uint64(r.next)
@@ -497,7 +498,7 @@ func (c *catalogue) resolve(num, asOf uint64, past map[uint64]uint64) uint64 {
 func (c *catalogue) firstAt(asOf uint64) map[uint64]uint64 {
 	past := map[uint64]uint64{}
 	for num, p := range c.pages.all() {
-		if p.art != 0 && p.page == 1 && p.lsn <= asOf && c.end(p) > asOf {
+		if n := c.numbers(p); p.art != 0 && n.page == 1 && n.lsn <= asOf && c.end(p) > asOf {
 			past[uint64(p.art)] = num
 		}
 	}

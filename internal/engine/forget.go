@@ -92,7 +92,7 @@ func (s *Engine) pad(h highest) error {
 // all, which is made once for a record.
 func (s *Engine) installForget(t *format.Hot, rows []store.PageRow, row []byte) error {
 	c, o := s.cat, s.overlay
-	if t.Art == 0 || t.Art > uint64(c.arts.len()) || c.art(t.Art).version < t.Version {
+	if t.Art == 0 || t.Art > uint64(c.arts.len()) || c.newestOf(c.art(t.Art)).version < t.Version {
 		return codec.ErrMalformed
 	}
 	f := forgotten{art: t.Art, below: t.Version, whole: t.Flags&format.FlagForgotten != 0}
@@ -104,7 +104,7 @@ func (s *Engine) installForget(t *format.Hot, rows []store.PageRow, row []byte) 
 		c.clear(map[uint64]uint32{t.Art: t.Version}, rows)
 		return nil
 	}
-	if a := c.art(t.Art); a.live() || a.version != t.Version {
+	if a := c.art(t.Art); a.live() || c.newestOf(a).version != t.Version {
 		return codec.ErrMalformed
 	}
 	own := artKey{t.Scope, "\x00" + string(t.ID)}
@@ -124,11 +124,14 @@ func (c *catalogue) clear(arts map[uint64]uint32, but []store.PageRow) {
 		return
 	}
 	for num, p := range c.pages.all() {
-		if upTo := arts[uint64(p.art)]; p.art == 0 || !p.gone() || p.version > upTo {
+		if upTo := arts[uint64(p.art)]; p.art == 0 || !p.gone() || c.numbers(p).version > upTo {
 			continue
 		}
 		if !slices.ContainsFunc(but, func(r store.PageRow) bool { return r.Num == num }) {
 			c.setRare(p, nothing)
+			if p.wide() {
+				delete(c.wide, p.rare)
+			}
 			*p = pageCol{}
 			c.dropped--
 		}
@@ -270,7 +273,7 @@ func (s *Engine) enqueueForget(b *Request, p *Commit, leaf *manifest.Record) err
 	s.cat.mu.RLock()
 	defer s.cat.mu.RUnlock()
 	for i, h := range b.extra.forget {
-		if a := s.cat.art(h.Art); h.Forgotten && (a.version != h.Version || a.live()) {
+		if a := s.cat.art(h.Art); h.Forgotten && (s.cat.newestOf(a).version != h.Version || a.live()) {
 			continue
 		}
 		_, group := s.cat.names(&format.Hot{Group: h.GroupNum})
@@ -488,5 +491,5 @@ func (c *collector) deletedBy(ref store.Ref, limit int64) bool {
 	cat.mu.RLock()
 	defer cat.mu.RUnlock()
 	art := cat.lookup(cat.byName[ref.Scope], ref.ID)
-	return art == 0 || !cat.art(art).live() && cat.art(art).putAt <= limit
+	return art == 0 || !cat.art(art).live() && cat.newestOf(cat.art(art)).putAt <= limit
 }

@@ -267,7 +267,7 @@ func (c *collector) state(art uint64) (scope string, newest uint32, live bool, e
 	if live = a.live(); live {
 		expires = cat.expires(cat.page(uint64(a.first)))
 	}
-	return cat.scopeName(a.scope), a.version, live, expires
+	return cat.scopeName(a.scope), cat.newestOf(a).version, live, expires
 }
 
 // nameLineage adds what a live artefact was made from.

@@ -112,8 +112,9 @@ func TestCheckFindsAWrongCatalogue(t *testing.T) {
 		return out
 	}
 	require.Empty(t, problems(), "the control")
-	was := *m.cat.page(1)
-	*m.cat.page(1) = goneCol(uint64(was.art), was.scope, &store.PageRow{LSN: was.lsn, Version: was.version}, 1)
+	p := m.cat.page(1)
+	n := m.cat.numbers(p)
+	m.cat.setGone(p, &format.Hot{Art: uint64(p.art), Scope: p.scope}, &store.PageRow{LSN: n.lsn, Version: n.version}, 1)
 	require.NotEmpty(t, problems())
 }
 

@@ -50,7 +50,7 @@ func (c *catalogue) movedImported(prev map[string]*store.Head) bool {
 			have = h.Version
 		}
 		if art := c.artOf(scope, id); art != 0 {
-			now = c.art(art).version
+			now = c.newestOf(c.art(art)).version
 		}
 		if have != now {
 			return true

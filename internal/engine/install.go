@@ -458,7 +458,7 @@ func (s *Engine) installHead(c *format.Commit, h *format.HeadRecord, to *install
 		return err
 	}
 	// A row of a known version takes something away from it: its content, or the rows below it.
-	came := t.Art > uint64(s.cat.arts.len()) || t.Version > s.cat.art(t.Art).version
+	came := t.Art > uint64(s.cat.arts.len()) || t.Version > s.cat.newestOf(s.cat.art(t.Art)).version
 	if !came && t.Flags&(format.FlagFloor|format.FlagForgotten) != 0 {
 		if err := s.installForget(&t, rows, h.Row); err != nil {
 			return err

@@ -153,7 +153,7 @@ func (s *Engine) newest(scope, id string) (*store.Head, error) {
 	if art == 0 {
 		return nil, nil
 	}
-	return s.headLocked(format.HeadKey{Art: art, Version: s.cat.art(art).version})
+	return s.headLocked(format.HeadKey{Art: art, Version: s.cat.newestOf(s.cat.art(art)).version})
 }
 
 // judgement is the decision of the sequencer about a batch: one of retry, conflict, err and hold, or
@@ -250,7 +250,7 @@ func (c *catalogue) staleness(b *Request) (stale []manifest.Stale, refs []store.
 			continue
 		}
 		p := c.page(seen.Num)
-		st := manifest.Stale{Num: seen.Num, Seen: p.version}
+		st := manifest.Stale{Num: seen.Num, Seen: c.numbers(p).version}
 		expires := c.expires(p)
 		switch live := c.resolve(seen.Num, 0, nil); {
 		case live == seen.Num && (expires == 0 || expires > now):
@@ -260,10 +260,10 @@ func (c *catalogue) staleness(b *Request) (stale []manifest.Stale, refs []store.
 		case live == 0:
 			st.Reason = "deleted"
 		default:
-			st.Reason, st.Now = "replaced", c.page(live).version
+			st.Reason, st.Now = "replaced", c.numbers(c.page(live)).version
 		}
 		stale = append(stale, st)
-		refs = append(refs, store.Ref{Scope: seen.Scope, ID: seen.ID, Page: seen.Page, Version: p.version})
+		refs = append(refs, store.Ref{Scope: seen.Scope, ID: seen.ID, Page: seen.Page, Version: c.numbers(p).version})
 	}
 	return stale, refs
 }
@@ -282,7 +282,7 @@ func (c *catalogue) replacing(b *Request, prev []*store.Head) (out []replacing, 
 		if n != 0 {
 			if art := c.lookup(n, a.ID); art != 0 {
 				col := c.art(art)
-				now, out[i].superseded = col.version, col.retired()
+				now, out[i].superseded = c.newestOf(col).version, col.retired()
 			}
 			out[i].supersedes = len(a.Supersedes) > 0 && slices.ContainsFunc(a.Supersedes, func(id string) bool { return c.isCurrent(n, id) })
 		}
@@ -309,7 +309,7 @@ func (c *catalogue) lsnOf(r store.Ref) uint64 {
 	if art == 0 || !c.art(art).live() {
 		return 0
 	}
-	return c.art(art).lsn
+	return c.newestOf(c.art(art)).lsn
 }
 
 // refuse records a conflict, or a stale context that was told to fail. Nothing of the batch is

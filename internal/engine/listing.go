@@ -94,7 +94,7 @@ func (s *Engine) scanArtefacts(q store.ScanQuery) (out store.ScanPage, err error
 				out.Heads = append(out.Heads, s.cat.brief(q.Scopes[0], art))
 				continue
 			}
-			h, err := s.headWithin(tx, format.HeadKey{Art: art, Version: s.cat.art(art).version})
+			h, err := s.headWithin(tx, format.HeadKey{Art: art, Version: s.cat.newestOf(s.cat.art(art)).version})
 			if err != nil {
 				return err
 			}
@@ -109,10 +109,11 @@ func (s *Engine) scanArtefacts(q store.ScanQuery) (out store.ScanPage, err error
 // brief is a live artefact as the catalogue knows it.
 func (c *catalogue) brief(scope string, art uint64) *store.Head {
 	a := c.art(art)
+	n := c.newestOf(a)
 	h := &struct {
 		store.Head
 		row [1]store.PageRow
-	}{Head: store.Head{Scope: scope, Art: art, Version: a.version, LSN: a.lsn, PutAt: codec.FromMicros(a.putAt), Artefact: store.Artefact{ID: c.id(a)}}}
+	}{Head: store.Head{Scope: scope, Art: art, Version: n.version, LSN: n.lsn, PutAt: codec.FromMicros(n.putAt), Artefact: store.Artefact{ID: c.id(a)}}}
 	h.row[0].Num, h.Rows = uint64(a.first), h.row[:]
 	return &h.Head
 }
@@ -134,7 +135,7 @@ func (s *Engine) scanHistory(q store.ScanQuery) (out store.ScanPage, err error) 
 		}
 		switch from := uint32(0); {
 		case art != 0:
-			if from = s.cat.art(art).version; ours {
+			if from = s.cat.newestOf(s.cat.art(art)).version; ours {
 				from = uint32(min(uint64(from), next))
 			}
 			return out, s.versionsLocked(&out, q, name, art, from)
@@ -159,7 +160,7 @@ func (s *Engine) versionsLocked(out *store.ScanPage, q store.ScanQuery, scope st
 		if err != nil {
 			return err
 		}
-		if from == s.cat.art(art).version {
+		if from == s.cat.newestOf(s.cat.art(art)).version {
 			h.Superseded = s.cat.supersededBy(art)
 		}
 		out.Heads = append(out.Heads, h)
@@ -197,7 +198,7 @@ func (s *Engine) scanGroup(q store.ScanQuery) (out store.ScanPage, err error) {
 			break
 		}
 		last = p.art
-		h, err := s.headLocked(format.HeadKey{Art: uint64(p.art), Version: p.head})
+		h, err := s.headLocked(format.HeadKey{Art: uint64(p.art), Version: s.cat.numbers(p).head})
 		if err != nil {
 			return out, err
 		}
@@ -219,7 +220,7 @@ func (s *Engine) scanMembers(q store.ScanQuery) (out store.ScanPage) {
 	members := s.cat.groups[g-1].members
 	if out.Same = s.cat.groups[g-1].moved <= q.Known; out.Same {
 		from := len(members)
-		for from > 0 && s.cat.art(uint64(s.cat.page(uint64(members[from-1])).art)).lsn > q.Known {
+		for from > 0 && s.cat.newestOf(s.cat.art(uint64(s.cat.page(uint64(members[from-1])).art))).lsn > q.Known {
 			from--
 		}
 		members = members[from:]
@@ -227,7 +228,7 @@ func (s *Engine) scanMembers(q store.ScanQuery) (out store.ScanPage) {
 	out.Keys = make([]store.PageKey, 0, len(members))
 	for _, num := range members {
 		if p := s.cat.page(uint64(num)); !s.cat.art(uint64(p.art)).retired() {
-			out.Keys = append(out.Keys, store.PageKey{Num: uint64(num), Version: p.head})
+			out.Keys = append(out.Keys, store.PageKey{Num: uint64(num), Version: s.cat.numbers(p).head})
 		}
 	}
 	return out
@@ -245,7 +246,7 @@ func (s *Engine) scanSourced(q store.ScanQuery) (out store.ScanPage) {
 	out.Same = false
 	for _, art := range s.cat.scope(n).byID.sorted(s.cat) {
 		if a := s.cat.art(uint64(art)); a.flags&format.FlagSourced != 0 && a.live() && !a.retired() {
-			out.Keys = append(out.Keys, store.PageKey{Num: uint64(a.first), Version: a.version})
+			out.Keys = append(out.Keys, store.PageKey{Num: uint64(a.first), Version: s.cat.newestOf(a).version})
 		}
 	}
 	return out
@@ -332,7 +333,7 @@ func (s *Engine) scanSummaries(q store.ScanQuery) (out store.ScanPage, err error
 		if s.cat.pageCount(art) != 1 || a.retired() || !slices.Contains(chain, a.scope) || s.cat.page(uint64(a.first)).kind != store.KindSummary {
 			continue
 		}
-		h, err := s.headLocked(format.HeadKey{Art: art, Version: a.version})
+		h, err := s.headLocked(format.HeadKey{Art: art, Version: s.cat.newestOf(a).version})
 		if err != nil {
 			return out, err
 		}
@@ -482,12 +483,12 @@ func (s *Engine) listed(scope uint32, q *store.ScanQuery) (out []uint64, last ui
 func (s *Engine) artPasses(art uint64, f *store.Filter, match *matcher) (bool, error) {
 	a := s.cat.art(art)
 	if !a.live() {
-		h, err := s.headLocked(format.HeadKey{Art: art, Version: a.version})
+		h, err := s.headLocked(format.HeadKey{Art: art, Version: s.cat.newestOf(a).version})
 		return err == nil && f.Match(h), err
 	}
 	p := s.cat.page(uint64(a.first))
 	w := narrowing{f: f}
-	return match.holds(s.cat, p) && (!timed(f) || w.within(p.asOf, a.putAt)), nil
+	return match.holds(s.cat, p) && (!timed(f) || w.within(p.asOf, s.cat.newestOf(a).putAt)), nil
 }
 
 // after returns the artefacts behind a cursor.
@@ -510,8 +511,8 @@ func (c *catalogue) after(scope uint32, prefix string, q *store.ScanQuery) ([]ui
 		return nil, store.Invalid("cursor", strconv.Quote(q.Cursor), "a cursor from the page before of a listing by the newest")
 	}
 	from := sort.Search(len(arts), func(i int) bool {
-		a := c.art(uint64(arts[i]))
-		return a.lsn < lsn || a.lsn == lsn && string(c.idBytes(arts[i])) > id
+		of := c.newestOf(c.art(uint64(arts[i]))).lsn
+		return of < lsn || of == lsn && string(c.idBytes(arts[i])) > id
 	})
 	return arts[from:], nil
 }
@@ -522,7 +523,7 @@ func (c *catalogue) cursor(art uint64, newest bool) string {
 	if !newest {
 		return c.id(a)
 	}
-	return strconv.FormatUint(a.lsn, 10) + "." + c.id(a)
+	return strconv.FormatUint(c.newestOf(a).lsn, 10) + "." + c.id(a)
 }
 
 // newest returns the artefacts by the commit of their newest version, latest first; within a commit
@@ -535,7 +536,7 @@ func (l *idList) newest(c *catalogue) []uint32 {
 	}
 	byAge := slices.Clone(l.arts)
 	slices.SortFunc(byAge, func(a, b uint32) int {
-		return cmp.Or(cmp.Compare(c.art(uint64(b)).lsn, c.art(uint64(a)).lsn), bytes.Compare(c.idBytes(a), c.idBytes(b)))
+		return cmp.Or(cmp.Compare(c.newestOf(c.art(uint64(b))).lsn, c.newestOf(c.art(uint64(a))).lsn), bytes.Compare(c.idBytes(a), c.idBytes(b)))
 	})
 	l.aged = &agedList{byAge, c.lsn}
 	return byAge

@@ -193,7 +193,7 @@ func (c *catalogue) retire(later []supersession) {
 		for _, id := range l.ids {
 			switch art := c.lookup(l.scope, id); {
 			case art == 0 || art == l.by:
-			case c.art(art).lsn > l.lsn:
+			case c.newestOf(c.art(art)).lsn > l.lsn:
 				writtenSince[art] = append(writtenSince[art], l.lsn)
 			default:
 				c.supersede(art, l.by, l.lsn)
@@ -205,7 +205,7 @@ func (c *catalogue) retire(later []supersession) {
 	}
 	for _, p := range c.pages.all() {
 		for _, lsn := range writtenSince[uint64(p.art)] {
-			if r := *c.rareOf(p); p.lsn <= lsn && lsn < r.end { // as install had it
+			if r := *c.rareOf(p); c.numbers(p).lsn <= lsn && lsn < r.end { // as install had it
 				r.end = lsn
 				c.setRare(p, r)
 			}
@@ -312,7 +312,8 @@ func (s *Engine) loadTail(tx Reader) error {
 		}
 		// By the head it came with, as install did it: a later head with the same text may differ
 		// in fields that are not indexed.
-		head, err := s.headIn(tx, format.HeadKey{Art: uint64(p.art), Version: p.version})
+		n := s.cat.numbers(p)
+		head, err := s.headIn(tx, format.HeadKey{Art: uint64(p.art), Version: n.version})
 		if errors.Is(err, store.ErrGone) { // a scan has just found it: a branch of the tree leads astray
 			err = s.Corrupt(fmt.Sprintf("head row of page %d", num), err)
 		}
@@ -320,7 +321,7 @@ func (s *Engine) loadTail(tx Reader) error {
 			return err
 		}
 		text, err := s.textIn(tx, num)
-		if i := int(p.page) - 1; err == nil && i < len(head.Rows) {
+		if i := int(n.page) - 1; err == nil && i < len(head.Rows) {
 			err = s.provedText(num, &head.Rows[i], text)
 		}
 		if err != nil && !errors.Is(err, store.ErrErased) {
@@ -402,6 +403,9 @@ func (s *Engine) doc(num uint64, scope uint32, h *store.Head, text string, a *le
 // maxReaders is the most goroutines that read at an open: the host has work of its own.
 const maxReaders = 4
 
+// settleRows is how many artefacts get their newest versions in one step of an open.
+const settleRows = 8 << 10
+
 // runParallel runs functions on up to so many processors until one returns false. It reports whether all
 // returned true.
 func runParallel(workers int, all ...func() bool) bool {
@@ -446,9 +450,13 @@ func readColumns(of *Columns) (c *catalogue, ok bool) {
 	c.pages.grow(n[1])
 	c.keys, c.table = make([]byte, n[2]), make([]uint32, n[3])
 	var mu sync.Mutex
-	var read []func() bool
+	var read, after []func() bool
+	newest := make([]newestCol, n[0])
 	for i, b := range arts {
-		read = append(read, func() bool { return c.readArts(&mu, b, i*partRows, min((i+1)*partRows, n[0])) })
+		read = append(read, func() bool { return c.readArts(&mu, b, newest, i*partRows, min((i+1)*partRows, n[0])) })
+	}
+	for from := 0; from < n[0]; from += settleRows {
+		after = append(after, func() bool { return c.settle(&mu, newest[from:min(from+settleRows, n[0])], from) })
 	}
 	for i, b := range pages {
 		read = append(read, func() bool { return c.readPages(&mu, b, i*partRows, min((i+1)*partRows, n[1])) })
@@ -457,7 +465,7 @@ func readColumns(of *Columns) (c *catalogue, ok bool) {
 		read = append(read, func() bool { return codec.ReadSparse(b, c.table[i*partRows:min((i+1)*partRows, n[3])]) })
 	}
 	read = append(read, func() bool { return c.readScopes(of.one(partScopes)) })
-	if !runParallel(maxReaders, read...) {
+	if !runParallel(maxReaders, read...) || !runParallel(maxReaders, after...) {
 		return nil, false
 	}
 	return c, c.readLists(of.one(partLists))
@@ -583,7 +591,7 @@ func (d *imageDecoder) sorted(o *sortedList, key func(*catalogue, *pageCol) int6
 				o.chunks = append(o.chunks, newRun(k))
 			}
 			c := &o.chunks[len(o.chunks)-1]
-			c.keys, c.nums = append(c.keys, key(d.c, d.c.page(x))), append(c.nums, uint32(x))
+			c.insert(len(c.rows), entry{key(d.c, d.c.page(x)), x})
 		}
 	})
 	o.n = n

@@ -357,7 +357,7 @@ func (s *Engine) scanUnembedded(ctx context.Context, q store.ScanQuery) (out sto
 		switch {
 		case num <= after:
 		case len(out.Keys) < q.Limit:
-			out.Keys = append(out.Keys, store.PageKey{Num: num, Version: s.cat.page(num).head})
+			out.Keys = append(out.Keys, store.PageKey{Num: num, Version: s.cat.numbers(s.cat.page(num)).head})
 			last = num
 		default:
 			more = true

@@ -71,10 +71,10 @@ type kindSpaces [len(store.KindNames)]store.KindSpace
 
 // add counts a page version. One that has ended also counts as old.
 func (by *kindSpaces) add(c *catalogue, p *pageCol) {
-	k := &by[min(int(p.kind), len(by)-1)]
-	k.Pages, k.Bytes = k.Pages+1, k.Bytes+int64(p.bytes)
+	k, n := &by[min(int(p.kind), len(by)-1)], int64(c.numbers(p).bytes)
+	k.Pages, k.Bytes = k.Pages+1, k.Bytes+n
 	if c.end(p) != 0 {
-		k.OldPages, k.OldBytes = k.OldPages+1, k.OldBytes+int64(p.bytes)
+		k.OldPages, k.OldBytes = k.OldPages+1, k.OldBytes+n
 	}
 }
 

@@ -56,11 +56,11 @@ func (s *Engine) Resolve(ctx context.Context, scopes store.Scopes, ref store.Ref
 			continue
 		}
 		a := s.cat.art(art)
-		if ref.Version != 0 && ref.Version != a.version {
+		if ref.Version != 0 && ref.Version != s.cat.newestOf(a).version {
 			return s.resolveOld(name, art, ref)
 		}
 		if !a.live() {
-			h, err := s.headLocked(format.HeadKey{Art: art, Version: a.version})
+			h, err := s.headLocked(format.HeadKey{Art: art, Version: s.cat.newestOf(a).version})
 			if err != nil { // a row that was edited may say so, too
 				return store.Located{}, err
 			}
@@ -89,13 +89,14 @@ func (s *Engine) locate(scope string, art uint64, ref store.Ref) (store.Located,
 	if ref.Page > 0 {
 		nums = nums[ref.Page-1 : ref.Page]
 	}
-	l := store.Located{Scope: scope, Version: a.version, LSN: a.lsn, Current: true, Expires: s.cat.expires(s.cat.page(uint64(nums[0])))}
+	newest := s.cat.newestOf(a)
+	l := store.Located{Scope: scope, Version: newest.version, LSN: newest.lsn, Current: true, Expires: s.cat.expires(s.cat.page(uint64(nums[0])))}
 	if a.retired() {
 		l.By, l.ByID = uint64(s.cat.art(uint64(s.cat.succession(art).by)).first), s.cat.supersededBy(art)
 	}
 	l.Pages = make([]store.PageKey, len(nums))
 	for i, n := range nums {
-		l.Pages[i] = store.PageKey{Num: uint64(n), Version: a.version}
+		l.Pages[i] = store.PageKey{Num: uint64(n), Version: newest.version}
 	}
 	return l, nil
 }
@@ -103,10 +104,10 @@ func (s *Engine) locate(scope string, art uint64, ref store.Ref) (store.Located,
 // resolveOld finds an older version. The caller holds cat.mu. Head rows are read under it:
 // references to old versions are rare.
 func (s *Engine) resolveOld(scope string, art uint64, ref store.Ref) (store.Located, error) {
-	a := s.cat.art(art)
+	newest := s.cat.newestOf(s.cat.art(art)).version
 	ref.Scope = scope // for the errors
-	if ref.Version > a.version {
-		return store.Located{}, fmt.Errorf("%w: %s has versions up to %d", store.ErrNotFound, ref, a.version)
+	if ref.Version > newest {
+		return store.Located{}, fmt.Errorf("%w: %s has versions up to %d", store.ErrNotFound, ref, newest)
 	}
 	h, err := s.headLocked(format.HeadKey{Art: art, Version: ref.Version})
 	if err != nil {
@@ -305,9 +306,10 @@ func (l *loading) look(scopes store.Scopes, keys []store.PageKey) {
 			l.out[i] = store.Loaded{Key: k, Err: err}
 			continue
 		}
-		k.Version = cmp.Or(k.Version, p.head, p.version)
-		l.out[i], l.arts[i], l.names[p.scope] = store.Loaded{Key: k, Page: int(p.page)}, uint64(p.art), c.scopeName(p.scope)
-		l.newest[i] = c.art(uint64(p.art)).version
+		n := c.numbers(p)
+		k.Version = cmp.Or(k.Version, n.head, n.version)
+		l.out[i], l.arts[i], l.names[p.scope] = store.Loaded{Key: k, Page: int(n.page)}, uint64(p.art), c.scopeName(p.scope)
+		l.newest[i] = c.newestOf(c.art(uint64(p.art))).version
 		l.nameGroup(p)
 		l.rows[i] = l.s.overlayHead(format.HeadKey{Art: uint64(p.art), Version: k.Version})
 		whole := l.rows[i] != nil

@@ -333,7 +333,9 @@ func (e *imageEncoder) small(v []uint32) {
 func (e *imageEncoder) sorted(o *sortedList) {
 	all := make([]uint32, 0, o.n)
 	for i := range o.chunks {
-		all = append(all, o.chunks[i].nums...)
+		for j := range o.chunks[i].rows {
+			all = append(all, uint32(o.chunks[i].at(j).num))
+		}
 	}
 	e.small(all)
 }
@@ -351,72 +353,6 @@ func (e *imageEncoder) group(g *groupCol, named bool) {
 		e.Count(int(g.turns[i]))
 		e.sorted(&g.turnsOf()[i])
 	}
-}
-
-// column is a column of the artefacts or the pages.
-//
-// Every value goes through uint64, signed ones too, because the encoding (codec.AppendColumn) knows
-// nothing else. The order of the columns is part of the format of a snapshot; where memory has a
-// value is not. set is not called for blocks of zeros, which new rows have already.
-type column[T any] struct {
-	get func(c *catalogue, num uint64, row *T) uint64
-	set func(r *rowReader, num uint64, row *T, v uint64)
-}
-
-var artColumns = []column[artCol]{
-	{func(_ *catalogue, _ uint64, a *artCol) uint64 { return a.lsn }, func(_ *rowReader, _ uint64, a *artCol, v uint64) { a.lsn = v }},
-	{func(_ *catalogue, _ uint64, a *artCol) uint64 { return uint64(a.first) }, func(_ *rowReader, _ uint64, a *artCol, v uint64) { a.first = uint32(v) }},
-	{func(_ *catalogue, _ uint64, a *artCol) uint64 { return uint64(a.group) }, func(_ *rowReader, _ uint64, a *artCol, v uint64) { a.group = uint32(v) }},
-	{func(c *catalogue, num uint64, _ *artCol) uint64 { return uint64(c.succession(num).by) }, (*rowReader).setBy},
-	{func(c *catalogue, num uint64, _ *artCol) uint64 { return c.succession(num).since }, (*rowReader).setSince},
-	{func(_ *catalogue, _ uint64, a *artCol) uint64 { return uint64(a.putAt) }, func(_ *rowReader, _ uint64, a *artCol, v uint64) { a.putAt = int64(v) }},
-	{func(_ *catalogue, _ uint64, a *artCol) uint64 { return uint64(a.scope) }, func(_ *rowReader, _ uint64, a *artCol, v uint64) { a.scope = uint32(v) }},
-	{func(_ *catalogue, _ uint64, a *artCol) uint64 { return uint64(a.version) }, func(_ *rowReader, _ uint64, a *artCol, v uint64) { a.version = uint32(v) }},
-	{func(c *catalogue, num uint64, _ *artCol) uint64 { return uint64(c.pageCount(num)) }, func(*rowReader, uint64, *artCol, uint64) {}}, // first and many say it
-	{artTraits, setArtTraits},
-}
-
-var pageColumns = []column[pageCol]{
-	{func(_ *catalogue, _ uint64, p *pageCol) uint64 { return uint64(p.art) }, func(_ *rowReader, _ uint64, p *pageCol, v uint64) { p.art = uint32(v) }},
-	{func(c *catalogue, _ uint64, p *pageCol) uint64 { return c.rareOf(p).end }, func(r *rowReader, _ uint64, p *pageCol, v uint64) { r.setRare(p, v, setEnd) }},
-	{func(c *catalogue, _ uint64, p *pageCol) uint64 { return uint64(c.rareOf(p).expires) }, func(r *rowReader, _ uint64, p *pageCol, v uint64) { r.setRare(p, v, setExpires) }},
-	{func(_ *catalogue, _ uint64, p *pageCol) uint64 { return uint64(p.scope) }, func(_ *rowReader, _ uint64, p *pageCol, v uint64) { p.scope = uint32(v) }},
-	{pageTraits, setPageTraits},
-	{func(_ *catalogue, _ uint64, p *pageCol) uint64 { return p.lsn }, func(_ *rowReader, _ uint64, p *pageCol, v uint64) { p.lsn = v }},
-	{func(c *catalogue, _ uint64, p *pageCol) uint64 { return uint64(c.rareOf(p).next) }, func(r *rowReader, _ uint64, p *pageCol, v uint64) { r.setRare(p, v, setNext) }},
-	{func(_ *catalogue, _ uint64, p *pageCol) uint64 { return uint64(p.asOf) }, func(_ *rowReader, _ uint64, p *pageCol, v uint64) { p.asOf = int64(v) }},
-	{func(_ *catalogue, _ uint64, p *pageCol) uint64 { return uint64(p.seq) }, func(_ *rowReader, _ uint64, p *pageCol, v uint64) { p.seq = int64(v) }},
-	{func(_ *catalogue, _ uint64, p *pageCol) uint64 { return uint64(p.page) }, func(_ *rowReader, _ uint64, p *pageCol, v uint64) { p.page = uint32(v) }},
-	{func(_ *catalogue, _ uint64, p *pageCol) uint64 { return uint64(p.version) }, func(_ *rowReader, _ uint64, p *pageCol, v uint64) { p.version = uint32(v) }},
-	{func(_ *catalogue, _ uint64, p *pageCol) uint64 { return uint64(p.head) }, func(_ *rowReader, _ uint64, p *pageCol, v uint64) { p.head = uint32(v) }},
-	{func(_ *catalogue, _ uint64, p *pageCol) uint64 { return uint64(p.tokens) }, func(_ *rowReader, _ uint64, p *pageCol, v uint64) { p.tokens = uint32(v) }},
-	{func(_ *catalogue, _ uint64, p *pageCol) uint64 { return uint64(p.facts) }, func(_ *rowReader, _ uint64, p *pageCol, v uint64) { p.facts = uint32(v) }},
-	{func(_ *catalogue, _ uint64, p *pageCol) uint64 { return uint64(p.bytes) }, func(_ *rowReader, _ uint64, p *pageCol, v uint64) { p.bytes = uint32(v) }},
-}
-
-// artTraits are the small fields in one number.
-func artTraits(c *catalogue, num uint64, a *artCol) uint64 {
-	return uint64(*c.history.at(num - 1))<<24 | uint64(a.idLen())<<8 | uint64(a.flags)
-}
-
-// setArtTraits is the reverse of artTraits.
-func setArtTraits(r *rowReader, num uint64, a *artCol, v uint64) {
-	*r.c.history.at(num - 1), a.flags = uint8(v>>24), uint8(v)
-	a.setIDLen(int(uint16(v >> 8)))
-}
-
-// pageTraits are the small fields in one number.
-func pageTraits(_ *catalogue, _ uint64, p *pageCol) uint64 {
-	v := uint64(p.kind) | uint64(p.prov)<<8 | uint64(p.flags)<<16
-	if p.retired {
-		v |= 1 << 24
-	}
-	return v
-}
-
-// setPageTraits is the reverse of pageTraits.
-func setPageTraits(_ *rowReader, _ uint64, p *pageCol, v uint64) {
-	p.kind, p.prov, p.flags, p.retired = store.Kind(v), store.Provenance(v>>8), uint8(v>>16), v>>24&1 == 1
 }
 
 // appendRows appends the columns of the rows from..to, block by block, so that the rows of a block
@@ -442,7 +378,10 @@ func appendRows[T any](b []byte, c *catalogue, rows *chunked[T], from, to int, c
 // few rows have waits here until the part is read (merge).
 type rowReader struct {
 	c       *catalogue
-	rare    []rareCol // by pageCol.rare-1 of the rows of this part
+	rare    []rareCol               // by pageCol.rare-1 of the rows of this part
+	wide    map[uint32]*pageNumbers // by the same pageCol.rare
+	newest  []newestCol             // of the artefacts of this part
+	first   int                     // the place of the first of them
 	arts    []uint64
 	retired []succession // of arts
 	since   int          // how many of them have got theirs
@@ -457,9 +396,7 @@ func readRows[T any](r *rowReader, b []byte, rows *chunked[T], from, to int, col
 			if b, ok = buf.ReadColumn(b, min(codec.ColumnRows, to-from), func(_ int, v []uint64) {
 				for at := 0; at < len(v); at += chunkRows {
 					some := rows.block(from+at, from+min(at+chunkRows, len(v)))
-					for i, x := range v[at:min(at+chunkRows, len(v))] {
-						col.set(r, uint64(from+at+i)+1, &some[i], x)
-					}
+					col.set(r, uint64(from+at)+1, some, v[at:at+len(some)])
 				}
 			}); !ok {
 				return nil, false
@@ -478,11 +415,15 @@ func (r *rowReader) setRare(p *pageCol, v uint64, set func(*rareCol, uint64)) {
 	if v == 0 {
 		return
 	}
+	r.hasRare(p)
+	set(&r.rare[p.rare-1], v)
+}
+
+func (r *rowReader) hasRare(p *pageCol) {
 	if p.rare == 0 {
 		r.rare = append(r.rare, rareCol{})
 		p.rare = uint32(len(r.rare))
 	}
-	set(&r.rare[p.rare-1], v)
 }
 
 func (r *rowReader) setBy(num uint64, _ *artCol, v uint64) {
@@ -506,11 +447,35 @@ func (r *rowReader) mergePages(from, to int) {
 	for i := range r.rare {
 		*r.c.rare.at(uint64(base + i)) = r.rare[i]
 	}
+	for at, n := range r.wide {
+		r.c.wide[uint32(base)+at] = *n
+	}
 	for i := from; i < to && len(r.rare) > 0; i++ {
 		if p := r.c.pages.at(uint64(i)); p.rare != 0 {
 			p.rare += uint32(base)
 		}
 	}
+}
+
+// settle notes the newest versions of artefacts, once all of them and all pages are read.
+func (c *catalogue) settle(mu *sync.Mutex, newest []newestCol, from int) bool {
+	var own []*artCol
+	for i := range newest {
+		a := c.arts.at(uint64(from + i))
+		if int(a.first) > c.pages.len() {
+			return false
+		}
+		if !c.implies(a, &newest[i]) {
+			own = append(own, a)
+			newest[len(own)-1] = newest[i]
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	for i, a := range own {
+		c.addNewest(a, &newest[i])
+	}
+	return true
 }
 
 // mergeArts is the same for artefacts.
@@ -522,10 +487,10 @@ func (r *rowReader) mergeArts() {
 
 // readArts reads the columns of some artefacts, and their ids into the arena. Parts are read at the
 // same time, so each begins with the place of its first id.
-func (c *catalogue) readArts(mu *sync.Mutex, b []byte, from, to int) bool {
+func (c *catalogue) readArts(mu *sync.Mutex, b []byte, newest []newestCol, from, to int) bool {
 	d := &codec.Decoder{B: b}
 	at := d.Uvarint()
-	r := &rowReader{c: c}
+	r := &rowReader{c: c, newest: newest[from:to], first: from}
 	rest, ok := readRows(r, d.B, &c.arts, from, to, artColumns)
 	if !ok || !c.readIDs(rest, at, from, to) {
 		return false
