@@ -2,6 +2,7 @@ package filestore
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -41,7 +42,7 @@ func writeColumned(t *testing.T, path string, from, to uint64) {
 
 func openColumned(t *testing.T, path string, opts Options) *Store {
 	t.Helper()
-	opts.Path, opts.NoSync, opts.Columns = path, true, max(1, opts.Columns)
+	opts.Path, opts.NoSync, opts.Columns = path, true, cmp.Or(opts.Columns, 1)
 	st := must(Open(opts))(t)
 	t.Cleanup(func() { _ = st.Close() })
 	return st
@@ -455,13 +456,15 @@ func TestColumnsHoldCheckpoints(t *testing.T) {
 	defer PeekAge(was)
 	path := columned(t, 60)
 	for _, from := range []int{1, -1} { // the control has no snapshot
-		st := openColumned(t, path, Options{})
-		st.opts.Columns = from
+		st := openColumned(t, path, Options{Columns: from})
 		if from < 0 {
 			require.NoError(t, st.dropColumns())
 		}
 		st.worker.awake.Store(true) // no run begins: it would do what is due
 		st.worker.timer.Stop()
+		st.worker.mu.Lock() // one that has begun ends
+		st.worker.retryAt = time.Time{}
+		st.worker.mu.Unlock()
 		if from > 0 {
 			st.columns.state.Store(&columnsStat{bytes: 1 << 20}) // as a large database has
 		}
@@ -509,8 +512,7 @@ func TestIdleStoreHasNoWork(t *testing.T) {
 // TestColumnsOfAnOlderProgram: one that commits and knows no snapshot leaves it behind; it is not used, and goes.
 func TestColumnsOfAnOlderProgram(t *testing.T) {
 	path := columned(t, 40)
-	old := openColumned(t, path, Options{Trust: true}) // it neither reads nor writes one
-	old.opts.Columns = -1
+	old := openColumned(t, path, Options{Trust: true, Columns: -1}) // it neither reads nor writes one
 	must(old.Commit(t.Context(), liveBatch(t, old, 41)))(t)
 	want := seen(t, old)
 	require.NoError(t, old.Close())
@@ -525,8 +527,7 @@ func TestColumnsOfAnOlderProgram(t *testing.T) {
 func TestColumnsOfOlderRows(t *testing.T) {
 	for _, commits := range []uint64{0, 1} {
 		path := columned(t, 40)
-		st := openColumned(t, path, Options{Trust: true}) // it neither reads nor writes one
-		st.opts.Columns = -1
+		st := openColumned(t, path, Options{Trust: true, Columns: -1}) // it neither reads nor writes one
 		for n := range commits {
 			must(st.Commit(t.Context(), liveBatch(t, st, 41+n)))(t)
 		}
