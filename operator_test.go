@@ -228,15 +228,16 @@ func TestRaise(t *testing.T) {
 	}
 }
 
-// afterListing is a store that does something once, right after a listing of artefacts.
+// afterListing is a store that does something once, right after a listing of one kind.
 type afterListing struct {
 	store.Store
-	do func()
+	what store.ScanKind
+	do   func()
 }
 
 func (s *afterListing) Scan(ctx context.Context, q store.ScanQuery) (store.ScanPage, error) {
 	page, err := s.Store.Scan(ctx, q)
-	if do := s.do; do != nil && q.What == store.ScanArtefacts {
+	if do := s.do; do != nil && q.What == s.what {
 		s.do = nil
 		do()
 	}
@@ -269,7 +270,7 @@ func TestExportBesideJobs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			files := must(filestore.Open(filestore.Options{Path: dbtest.MemoryPath(t), State: StateKinds()}))(t)
-			st := &afterListing{Store: files}
+			st := &afterListing{Store: files, what: store.ScanArtefacts}
 			db := must(Open("files", Options{Store: st, WorkingSet: -1, NoWatch: true}))(t)
 			defer db.Close()
 			for _, id := range []string{"a", "b"} {
@@ -290,4 +291,32 @@ func TestExportBesideJobs(t *testing.T) {
 			require.Equal(t, job.wants, texts)
 		})
 	}
+}
+
+// TestAppendBesideErase: a turn that is erased after the turns were listed, and before they are read, does not fail an append to its
+// session.
+func TestAppendBesideErase(t *testing.T) {
+	files := must(filestore.Open(filestore.Options{Path: dbtest.MemoryPath(t), State: StateKinds()}))(t)
+	st := &afterListing{Store: files, what: store.ScanMembers}
+	db := must(Open("files", Options{Store: st, NoWatch: true}))(t)
+	defer db.Close()
+	s := db.Scope("acme")
+	chat := s.Session("chat")
+	must(chat.Append(ctx, Turn{Role: "user", Text: "hello"}))(t)
+	for _, id := range []string{"past", "kept"} { // turns that this session has not read
+		must(s.Put(ctx, Artefact{ID: id, Kind: store.KindMessage, Role: "user", Group: "chat", Seq: 5, Text: "put past the session", Provenance: store.Chunk}))(t)
+	}
+	var failed error
+	st.do = func() {
+		_, failed = db.Admin().Erase(ctx, ops.Request{Refs: []Ref{{Scope: "acme", ID: "past"}}, By: "desk", Reason: "asked"})
+	}
+	must(chat.Append(ctx, Turn{Role: "user", Text: "go on"}))(t)
+	require.NoError(t, failed)
+	require.Nil(t, st.do, "control: it was listed")
+	var said []string
+	for v, err := range chat.Turns(ctx, 0) {
+		require.NoError(t, err)
+		said = append(said, v.Text)
+	}
+	require.Equal(t, []string{"hello", "put past the session", "go on"}, said)
 }

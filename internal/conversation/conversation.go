@@ -2,6 +2,7 @@ package conversation
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -125,8 +126,22 @@ func (c *Conversation) Watcher() *Watcher { return c.home.watcherOf(c.name()) }
 // name is the scope and the session, by which the maps of Sessions have it.
 func (c *Conversation) name() [2]string { return [2]string{c.Scope, c.ID} }
 
-// refresh makes memory equal to the store: it reads nothing, the new turns, or everything.
-func (c *Conversation) refresh(ctx context.Context) error {
+// refreshTries is how often a session is read whose turns go while it is read.
+const refreshTries = 5
+
+// refresh makes memory equal to the store. Members may be erased, or taken by gc, after they were listed and before they are read:
+// then it reads again.
+func (c *Conversation) refresh(ctx context.Context) (err error) {
+	for range refreshTries {
+		if err = c.refreshOnce(ctx); !errors.Is(err, store.ErrGone) {
+			return err
+		}
+	}
+	return err
+}
+
+// refreshOnce reads nothing, the new turns, or everything.
+func (c *Conversation) refreshOnce(ctx context.Context) error {
 	if gcs := c.home.gcs.Load(); gcs != c.gcs { // gc deleted rows of turns
 		c.gcs, c.loaded = gcs, false
 	}
