@@ -231,7 +231,9 @@ type LeftOut struct {
 // Text returns the context as plain text, in the form that the query asked for. One assembly always has the same bytes.
 func (a *Assembly) Text() string { return a.text }
 
-// Messages returns the context as neutral messages, for render.OpenAI, render.Anthropic and render.Gemini.
+// Messages returns the context as neutral messages, for render.OpenAI, render.Anthropic and render.Gemini. The question is not one of
+// them: in a session it is the newest turn, elsewhere the host adds it as the last. Without it there may be none but system messages,
+// which Anthropic and Gemini refuse.
 func (a *Assembly) Messages() []render.Message {
 	return render.Messages(a.seed, rendering.Pages(nil, a.shown, a.session), a.long)
 }
