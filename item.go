@@ -71,7 +71,7 @@ type assembling struct {
 // not overwrite everything that a larger one left.
 type scratch struct {
 	items    []item
-	found    []store.Candidate
+	found    []store.Candidate // not with a session, whose window may keep them
 	triaged  []triage.Candidate
 	ranker   triage.Ranker
 	best     []*item

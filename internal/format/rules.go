@@ -3,7 +3,6 @@ package format
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
@@ -607,18 +606,4 @@ func DecodeQuota(row store.StateRow) (store.StoredQuota, error) {
 		err = &store.CorruptError{File: "state row " + row.Key, Err: err}
 	}
 	return q, err
-}
-
-type roomKey struct{}
-
-// WithRoom puts memory for the hits into the context of a Candidates call. A store that uses it leaves the hits there; any other store
-// ignores it. So a caller that is done with them can use it again.
-func WithRoom(ctx context.Context, room *[]store.Candidate) context.Context {
-	return context.WithValue(ctx, roomKey{}, room)
-}
-
-// RoomOf returns the memory in a context; nil: there is none.
-func RoomOf(ctx context.Context) *[]store.Candidate {
-	room, _ := ctx.Value(roomKey{}).(*[]store.Candidate)
-	return room
 }
