@@ -2,7 +2,7 @@
 .PHONY: help test race nightly nightly-processes nightly-pg check fuzz crash torture failover soak-clients kills golden freeze tag bench bench-compare walk demo
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-test: ## all tests, in shuffled order (≤ 60 s on 2 cores)
+test: ## all tests, in shuffled order (three minutes on two idle cores)
 	go test -shuffle=on ./...
 race: ## all tests under the race detector
 	go test -race -timeout 20m ./...

@@ -42,7 +42,8 @@ type Verdict struct {
 //  1. An artefact that it overwrites has a newer version: ErrConflict, and nothing is applied.
 //  2. A page that it saw was replaced, expired or deleted: the draft is held as stale, or as WithOnStale says.
 //  3. There is no verdict, the writer judged itself, or the confidence is below the gate: the draft is held.
-//  4. Otherwise the writes are durable and visible.
+//  4. Otherwise the writes are durable and visible. A new page of nothing but a text that a page of its context has word
+//     for word is not stored again: Repeats of the Outcome names that page.
 //
 // Held drafts are durable, invisible, and listed by DB.Review; Commit then returns a *HeldError, which matches ErrHeld.
 func (tx *Txn) Commit(ctx context.Context, v Verdict) error {

@@ -131,7 +131,8 @@ Example: dbctl manifest verify agent.ctx --head head.txt`,
 	"why": `Answers from the manifest and the stored versions, without assembling again. Read-only.
 
 Example: dbctl why agent.ctx 01J… refund-policy
-Example: dbctl why agent.ctx --turn block-chat-1-4 refund-policy`,
+
+    dbctl why agent.ctx --turn acme/support:block-chat-1-4 refund-policy`,
 	"replay": `Renders a past context from its manifest and the page versions it names, without asking any source, and compares the digest. Standard output gets exactly the recorded bytes. Exit code 1 if they differ or can no longer be rendered; standard error says why. The read writes a manifest, so the file is opened for writing unless you give --read-only.
 
 Example: dbctl replay agent.ctx 01J… >context.txt`,

@@ -142,7 +142,7 @@ func version() string { return buildOf(debug.ReadBuildInfo()).Version }
 type completionCmd struct {
 	Shell string   `arg:"" optional:"" help:"Shell: bash, zsh or fish."`
 	Words bool     `hidden:"" help:"Print the completions of the last word given."`
-	Given []string `arg:"" optional:"" hidden:"" passthrough:""`
+	Given []string `arg:"" optional:"" hidden:"" passthrough:"" help:"With --words, which the scripts use: the words so far."`
 }
 
 var shells = map[string]string{

@@ -24,7 +24,7 @@ type quotaSetCmd struct {
 	Pages  *int    `help:"Page versions; 0: no limit." placeholder:"N"`
 	Held   *int    `help:"Batches that wait for review; 0: no limit." placeholder:"N"`
 	Bodies *string `help:"Bytes of manifest bodies, such as 100M; 0: no limit." placeholder:"N"`
-	Closed *string `help:"Refuse all writes to these scopes and tell writers this text, such as where the scope was moved to; '': accept them again." placeholder:"TEXT"`
+	Closed *string `help:"Refuse all writes to these scopes and tell writers this text, such as where the scope was moved to. An empty text accepts them again." placeholder:"TEXT"`
 	By     string  `help:"Name of the operator, for the manifest." default:"operator"`
 	DryRun bool    `help:"Show the quota that would be stored."`
 }

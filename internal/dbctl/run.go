@@ -121,7 +121,7 @@ type cli struct {
 
 const description = `dbctl inspects and changes ctxpage databases. A database is a file with its log (FILE-wal) and its audit (FILE-manifest) beside it.
 
-Exit codes: 0 ok, 1 failed, 2 usage error, 3 damage found, 4 held for review, 5 busy (another process has the database open), 130 interrupted by Ctrl-C, 143 ended by SIGTERM. A signal is the normal end of serve, mcp, watch and tail -f: they exit with 0.
+Exit codes: 0 ok, 1 failed, 2 usage error, 3 damage found, 4 held for review, 5 busy (another process has the database open), 130 interrupted by Ctrl-C, 143 ended by SIGTERM. A signal is the normal end of serve, mcp, ui, watch, tail -f and import --follow: they exit with 0.
 
 One process owns the files of a database. While an agent has it open, the verbs ask that agent over a socket and see what it sees; check, restore and salvage need the files for themselves and are refused with the agent's pid, program and start time (check --online is done by the agent). The manifest verbs read the files without a lock. They show what was written when they started; the last 100 ms may not be on disk yet, and counts may grow between two calls.
 

@@ -478,6 +478,7 @@ func TestHelp(t *testing.T) {
 			require.Equal(t, exitOK, r.code)
 			require.Contains(t, strings.Join(strings.Fields(r.out), " "), "dbctl "+name+" ", name)
 			require.Contains(t, r.out, "Example:", name)
+			require.NotRegexp(t, `[“”]|(?s:Example:.*Example:)`, r.out, "two single quotes become one double, and examples stand on lines of their own: %s", name)
 			all := dbctl("", append([]string{"--json"}, append(strings.Fields(name), "--help")...)...)
 			require.Equal(t, all.out, r.out, "a verb that comes first is read alone, and says the same")
 		}
