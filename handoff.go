@@ -47,7 +47,8 @@ func (c *Session) Contract(ctx context.Context, have []byte, p *session.Packet) 
 // Handoff packages the session for another agent. No model is asked. Sources count as verified by the manifests, which
 // record what the answers of this session read, and by hashes computed now. Decisions and corrections are the directives
 // in force. The context is the window: pinned turns and the newest ones one by one, all others, evicted ones too, as
-// ranges to recall. The rest comes from Record. session.MaxHandoff bounds the parts that grow with the session.
+// ranges to recall; turns that have expired are left out. The rest comes from Record. session.MaxHandoff bounds the parts
+// that grow with the session.
 func (c *Session) Handoff(ctx context.Context, to string) (session.Packet, error) {
 	ctx = c.s.db.timed(ctx)
 	conv, err := c.conversation()

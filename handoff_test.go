@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/handoff"
@@ -177,6 +178,32 @@ func TestHandoffTitles(t *testing.T) {
 	require.Equal(t, 1, forms["pinned"])
 	require.Greater(t, len(forms), 1, "the control: turns of several forms")
 	require.Less(t, len(handoff.References(p)), 120, "the control: others are in ranges")
+}
+
+// TestHandoffOfExpired: what has expired is neither quoted nor counted in a packet, and a fact that has is not verified.
+func TestHandoffOfExpired(t *testing.T) {
+	now := talkOptions().Clock()
+	opts := Options{Clock: func() time.Time { return now }}
+	db := openTest(t, filepath.Join(t.TempDir(), "agent.ctx"), opts)
+	defer db.Close()
+	s := db.Scope("acme/agent")
+	must(s.Put(ctx, Artefact{ID: "fare", Text: "The door code opens the back door.", TTL: time.Hour}))(t)
+	chat := s.Session("chat")
+	must(chat.Append(ctx, Turn{Role: "user", Text: "The door code is 4711.", ExpiresAt: now.Add(time.Hour)}, Turn{Role: "user", Text: "What does the door code open?"}))(t)
+	a := must(s.Assemble(ctx, Query{Text: "door code", Budget: 3000, Session: "chat"}))(t)
+	tx := must(s.Resume(ctx, a.Trace))(t)
+	require.NoError(t, tx.Put(ctx, Artefact{ID: "answer", Text: "It opens the back door."}))
+	require.NoError(t, tx.Commit(ctx, Verdict{Confidence: 1, By: "checker"}))
+
+	packed := func(turns int, state string) {
+		p := must(chat.Handoff(ctx, "night shift"))(t)
+		require.Len(t, handoff.References(p), turns)
+		require.Equal(t, turns == 2, strings.Contains(string(must(p.JSON())(t)), "4711"))
+		require.Equal(t, state, p.VerifiedSources[0].State)
+	}
+	packed(2, "verified")
+	now = now.Add(time.Hour)
+	packed(1, "unavailable")
 }
 
 // A session of any length is handed over in a packet that can be read, and one that receives it still has its contexts.

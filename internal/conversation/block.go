@@ -46,6 +46,9 @@ type toolUse struct {
 	callKeys []string
 }
 
+// Expired reports whether the time of the turn is over at now, in microseconds: nothing shows it any more.
+func (b *Block) Expired(now int64) bool { return b.Expires != 0 && b.Expires <= now }
+
 func (b *Block) answers() string {
 	if b.Tool == nil {
 		return ""

@@ -144,7 +144,7 @@ func (o *Offer) entryOrder() []int {
 // refuse returns the reason that excludes a turn; "": none does.
 func (o *Offer) refuse(t *TurnIn) string {
 	switch {
-	case t.Expires != 0 && t.Expires <= o.q.Now:
+	case t.Expired(o.q.Now):
 		return triage.Expired
 	case len(o.q.Kinds) > 0 && !slices.Contains(o.q.Kinds, t.Kind):
 		return triage.OtherKind

@@ -172,7 +172,7 @@ func (c *Conversation) Located(ctx context.Context, from int64, limit int, now i
 		list = nil
 		for i := range c.Blocks {
 			b := &c.Blocks[i]
-			if b.Seq < from || len(list) == limit || b.Expires != 0 && b.Expires <= now {
+			if b.Seq < from || len(list) == limit || b.Expired(now) {
 				continue
 			}
 			l := store.Located{Scope: c.Scope, Version: b.Version}

@@ -228,7 +228,7 @@ func (c *Turns) addWindow(at []int, q *Question, enters func(int) bool, answers 
 		at = append(at, p.at)
 		b := &c.Blocks[p.at]
 		switch {
-		case b.Expires != 0 && b.Expires <= q.Now, masked[p.at]:
+		case b.Expired(q.Now), masked[p.at]:
 		case len(q.Kinds) > 0 && !slices.Contains(q.Kinds, p.kind):
 			other++
 		case answers[p.unit] && hidesWords(c.Shown(p.at)) && !enters(p.at) && !c.ranked.isPinned(p.at):

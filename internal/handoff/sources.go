@@ -49,6 +49,9 @@ func (f Packing) Packet(ctx context.Context, c *conversation.Conversation, to st
 		in.Intent, err = c.Intent()
 		for i := range c.Blocks {
 			b := &c.Blocks[i]
+			if b.Expired(f.Now.UnixMicro()) {
+				continue
+			}
 			in.Window = append(in.Window, windowItem(c, i))
 			pages = append(pages, store.PageKey{Num: b.Nums[0], Version: b.Version})
 		}
@@ -193,7 +196,7 @@ func (f Packing) look(ctx context.Context, name string, h *store.Head, page int)
 	if h.Artefact.Source == "" {
 		out := SourceFact{Source: name, Type: h.Kind.String(), Digest: hex.EncodeToString(h.Rows[page-1].Digest[:6])}
 		l, err := f.Store.Resolve(ctx, store.Scopes{h.Scope}, store.Ref{ID: h.ID})
-		if out.Gone = err != nil; !out.Gone {
+		if out.Gone = err != nil || l.Expires != 0 && l.Expires <= f.Now.UnixMicro(); !out.Gone {
 			out.Checked = true
 			out.Same = l.By == 0 && slices.ContainsFunc(l.Pages, func(k store.PageKey) bool { return k.Num == h.Rows[page-1].Num })
 		}
