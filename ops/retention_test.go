@@ -3,6 +3,7 @@ package ops_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -352,6 +353,32 @@ func TestPrune(t *testing.T) {
 	require.True(t, w.there("acme/a", "fact"))
 	must(w.db.Manifests().Verify(ctx, &head, nil))(t)
 	require.Empty(t, w.run(ops.RunOptions{}).Items, "a second run finds nothing")
+}
+
+// noPrune is a store that cannot remove bodies, as one on PostgreSQL.
+type noPrune struct{ store.Store }
+
+func (s noPrune) Maintain(ctx context.Context, job store.Job, p store.Progress) (store.JobReport, error) {
+	if job.Erase != nil && len(job.Erase.Leaves) > 0 {
+		return store.JobReport{}, errors.ErrUnsupported
+	}
+	return s.Store.Maintain(ctx, job, p)
+}
+
+// TestPruneUnsupported: a store that cannot prune says so, and carries out the other policies.
+func TestPruneUnsupported(t *testing.T) {
+	w := newWorld(t)
+	w.set("acme", ops.Policy{Prune: 30 * day, Versions: 30 * day})
+	w.put("acme", "fact", store.KindFact)
+	must(w.db.Scope("acme").Put(t.Context(), ctxpage.Artefact{ID: "fact", Text: "newer"}))(t)
+	w.now.Add(70 * 24 * time.Hour)
+	k := *w.db.Admin().Retention()
+	k.Store = noPrune{k.Store}
+	rep, err := k.Run(t.Context(), ops.RunOptions{})
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+	require.NotNil(t, rep.GC)
+	require.Equal(t, 1, rep.GC.Dropped.Versions)
+	require.NotContains(t, fmt.Sprint(rep.Items), "body")
 }
 
 // TestPruneKeepsPromotions: only the leaf of a promotion tells an erase that there is a copy.

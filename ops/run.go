@@ -125,12 +125,15 @@ func (r *run) all() (err error) {
 		}
 	}
 	r.o.Progress("scopes", uint64(len(scopes)), uint64(len(scopes)))
+	var unsupported error // a store that cannot prune drops versions all the same
 	for _, step := range []func() error{r.held, r.directives, r.prune, func() error { return r.versions(scopes) }} {
-		if err := step(); err != nil {
+		if err := step(); errors.Is(err, errors.ErrUnsupported) {
+			unsupported = err
+		} else if err != nil {
 			return err
 		}
 	}
-	return nil
+	return unsupported
 }
 
 // rules are the rules of a scope.

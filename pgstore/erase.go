@@ -28,7 +28,7 @@ const purgeWait = 15 * time.Second
 // erase runs a job.
 func (s *Store) erase(ctx context.Context, job *store.EraseJob, progress store.Progress) (rep store.JobReport, err error) {
 	if job != nil && (job.Names || len(job.Leaves) > 0) {
-		return rep, fmt.Errorf("pgstore: %w: to remove bodies of audit leaves, and names with them, is not supported on PostgreSQL yet; erase without names", errors.ErrUnsupported)
+		return rep, fmt.Errorf("pgstore: %w: to remove bodies of audit leaves, and names with them, is not supported on PostgreSQL yet; erase without names, and set no policy with prune", errors.ErrUnsupported)
 	}
 	if err := s.log.catchUp(ctx); err != nil {
 		return rep, err

@@ -57,6 +57,9 @@ func (v checkView) print(w io.Writer) {
 
 // check walks in a child process, or asks a server.
 func (c *checkCmd) check(a *app) (ans childAnswer, err error) {
+	if _, is := atSocket(c.File); is && !c.Online {
+		return ans, usage("check needs files, and %s is a socket; with --online the process that serves it checks them", c.File)
+	}
 	if !onServer(c.File) {
 		return a.checkInChild(c.File, c.Online)
 	}

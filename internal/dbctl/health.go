@@ -34,7 +34,7 @@ func (c *healthCmd) Run(a *app) error {
 		if err != nil {
 			return err
 		}
-		if !slices.ContainsFunc(policies, func(p ops.Stored) bool { return p.Prune != 0 }) {
+		if !onServer(c.File) && !slices.ContainsFunc(policies, func(p ops.Stored) bool { return p.Prune != 0 }) {
 			v.Advice = append(v.Advice, "no policy bounds the audit and its questions, which grow with every read: "+presetCommand(c.File))
 		}
 		return a.emit(v, func(w io.Writer) {

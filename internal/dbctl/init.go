@@ -45,7 +45,10 @@ func (c *initCmd) Run(a *app) error {
 			fmt.Fprintf(w, "would make %s\n", a.label(c.File))
 			return
 		}
-		fmt.Fprintf(w, "made %s, database %s, format %d\nits audit and questions are kept forever; to keep them for a year: %s\n", v.File, v.ID, v.Format, presetCommand(v.File))
+		fmt.Fprintf(w, "made %s, database %s, format %d\n", v.File, v.ID, v.Format)
+		if !onServer(c.File) { // it cannot prune
+			fmt.Fprintf(w, "its audit and questions are kept forever; to keep them for a year: %s\n", presetCommand(v.File))
+		}
 	})
 }
 

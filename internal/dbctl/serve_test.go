@@ -347,6 +347,9 @@ func TestManifestVerbsAtASocket(t *testing.T) {
 	missing := dbctl("", "manifest", "ls", socketScheme+filepath.Join(t.TempDir(), "none"))
 	require.NotZero(t, missing.code)
 	require.Contains(t, ok(t, "", "check", socket, "--online"), "no damage")
+	alone := dbctl("", "check", socket)
+	require.Equal(t, exitUsage, alone.code)
+	require.Contains(t, alone.err, "with --online")
 	require.Equal(t, exitUsage, dbctl("", "check", socket).code)
 }
 
