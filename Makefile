@@ -31,7 +31,7 @@ kills: ## 2,000 owners killed under four writers (20 minutes)
 	go test -count=1 -timeout 90m -v -run TestOwnersKilled ./internal/remote -kills 2000
 golden: ## rewrite golden files; then read the diff
 	go test ./wal ./render -update
-	go test ./internal/dbctl -run TestFrozen -update
+	go test ./cmd/dbctl -run TestFrozen -update
 freeze: ## VERSION=v0.1.0: keep the golden databases, the protocol and the migrations of this revision, before it is tagged; every later revision is tested with them
 	@case "$(VERSION)" in v[0-9]*.[0-9]*.[0-9]*) ;; *) echo "usage: make freeze VERSION=v0.1.0"; exit 2;; esac
 	@test ! -e internal/filestore/testdata/released/$(VERSION) || { echo "$(VERSION) is frozen already"; exit 1; }

@@ -333,12 +333,19 @@ func TestPackageDocs(t *testing.T) {
 	}
 }
 
-// TestDocCommands: the folders, tests and benchmarks that a page tells its readers to run are there.
+// TestDocCommands: the folders, tests and benchmarks that a page or the Makefile tells its readers to run are there, and so are the
+// source files that it names.
 func TestDocCommands(t *testing.T) {
 	readsSource(t)
 	command := regexp.MustCompile("(?:cd ([\\w/]+) && )?(?:go (?:test|run|build)(?: -C ([\\w/]+))?|-bench|-run) [^`\n]*?\\./[^`\n]*")
 	folder, pattern := regexp.MustCompile(`(?:^|\s)\./([\w./]*)`), regexp.MustCompile(`-(?:run|bench)[ =]'?([^\s'/]+)`)
+	file := regexp.MustCompile("`((?:\\w+/)+\\w+\\.go)`")
 	missing := func(text string) (out []string) {
+		for _, m := range file.FindAllStringSubmatch(text, -1) {
+			if _, err := os.Stat(m[1]); err != nil && !strings.Contains(m[1], "NAME") {
+				out = append(out, m[1])
+			}
+		}
 		for _, m := range command.FindAllStringSubmatch(text, -1) {
 			var names []string
 			for _, f := range folder.FindAllStringSubmatch(m[0], -1) {
@@ -356,15 +363,15 @@ func TestDocCommands(t *testing.T) {
 				})
 			}
 			for _, p := range pattern.FindAllStringSubmatch(m[0], -1) {
-				if !slices.Contains([]string{"^$", "xxx", "NONE", "-", "."}, p[1]) && !slices.ContainsFunc(names, regexp.MustCompile(p[1]).MatchString) {
+				if !slices.Contains([]string{"^$", "^$$", "xxx", "NONE", "-", "."}, p[1]) && !slices.ContainsFunc(names, regexp.MustCompile(p[1]).MatchString) {
 					out = append(out, m[0])
 				}
 			}
 		}
 		return out
 	}
-	require.Len(t, missing("`go test ./nowhere`, `cd pgstore && go test -run NoSuchTest ./cmd/...`, `-bench Get ./bench`"), 2, "the control")
-	for _, name := range slices.Concat(must(filepath.Glob("*.md"))(t), must(filepath.Glob("docs/*.md"))(t), []string{"bench/README.md"}) {
+	require.Len(t, missing("`go test ./nowhere`, `cd pgstore && go test -run NoSuchTest ./cmd/...`, `-bench Get ./bench`, `store/nowhere.go`, `internal/dbctl/NAME.go`"), 3, "the control")
+	for _, name := range slices.Concat(must(filepath.Glob("*.md"))(t), must(filepath.Glob("docs/*.md"))(t), []string{"bench/README.md", "Makefile"}) {
 		require.Empty(t, missing(string(must(os.ReadFile(name))(t))), name)
 	}
 }

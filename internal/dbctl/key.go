@@ -63,7 +63,7 @@ type keyRemoveCmd struct {
 
 func (c *keyRemoveCmd) Run(a *app) error {
 	if a.key == nil {
-		return usage("key remove: name the key of now with --key-file FILE")
+		return usage("key remove: give the present key with --key-file FILE")
 	}
 	rep, err := filestore.RemoveKey(a.ctx, filestore.Options{Path: c.File, Key: a.key, Keyring: a.Keyring, LockWait: a.Wait}, filestore.RekeyOptions{By: c.By, DryRun: c.DryRun, Progress: a.progress()})
 	if err != nil {
@@ -90,7 +90,7 @@ type keyRotateCmd struct {
 
 func (c *keyRotateCmd) Run(a *app) error {
 	if a.key == nil {
-		return usage("key rotate: name the key of now with --key-file FILE")
+		return usage("key rotate: give the present key with --key-file FILE")
 	}
 	next, err := readKey(c.To)
 	if err != nil {

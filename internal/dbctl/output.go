@@ -162,7 +162,9 @@ func table(w io.Writer, head string, rows func(row func(cells ...any))) {
 		lines = append(lines, row)
 	})
 	if g, ok := w.(*guard); ok && head != "" {
-		names, lines = g.chosen(names, lines)
+		if names, lines = g.chosen(names, lines); len(names) == 0 {
+			return // columnsKnown says why
+		}
 		if width := g.width(); width > 0 {
 			if len(g.as.Columns) == 0 {
 				names, lines, out = narrowed(names, lines, width)

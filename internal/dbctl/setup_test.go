@@ -269,6 +269,7 @@ func TestManifestLsByQuestionAndSession(t *testing.T) {
 	r := dbctl("", "manifest", "ls", file, "--columns", "TRAIL")
 	require.Equal(t, exitUsage, r.code)
 	require.Contains(t, r.err, "expected some of LEAF,TIME")
+	require.Empty(t, r.out)
 }
 
 // Beside a living process the questions that lie in its file are asked of it.
