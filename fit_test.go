@@ -654,3 +654,27 @@ func TestEnoughIsEnough(t *testing.T) {
 		}
 	}
 }
+
+// TestMatchInASmallBudget: recent pages that took the room of pages that match give way to these, and Left does not say that
+// nothing matches.
+func TestMatchInASmallBudget(t *testing.T) {
+	at := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
+	db := open(t, Options{Clock: func() time.Time { return at }})
+	s := db.Scope("acme")
+	put(t, s, Artefact{ID: "pinned", Text: strings.Repeat("Answer in French. ", 40), Pinned: true})
+	put(t, s, Artefact{ID: "refund", Text: "The refund limit. " + strings.Repeat("Nothing else is said here about it at all. ", 20)})
+	put(t, s, Artefact{ID: "limit", Text: "The refund limit is 500. " + strings.Repeat("Nothing else is said of it here.\n", 20)})
+	at = at.AddDate(1, 0, 0)
+	for i := range 4 {
+		put(t, s, Artefact{ID: fmt.Sprint("cat-", i), Text: fmt.Sprintf("Office cat number %d sleeps in the printer room.", i)})
+	}
+	gave := map[string]int{}
+	for budget := 180; budget < 420; budget += 2 {
+		a := assemble(t, s, Query{Text: "refund limit", Budget: budget})
+		for _, l := range a.Left {
+			require.False(t, l.Reason == triage.NoMatch && a.Match != manifest.MatchNone, "%d: %s %v", budget, a.Match, l)
+			gave[l.Reason]++
+		}
+	}
+	require.Positive(t, gave[triage.ReasonLow], "the control: some gave way")
+}

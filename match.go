@@ -60,7 +60,14 @@ func (a *assembling) match(ctx context.Context) error {
 	if err := a.fit(ctx); err != nil {
 		return err
 	}
-	a.judgeMatch()
+	if a.judgeMatch(); a.out.Match == manifest.MatchNone {
+		return nil
+	}
+	for _, it := range a.ranked { // they had taken the room of pages that match
+		if it.reason == triage.NoMatch {
+			it.reason = triage.ReasonLow
+		}
+	}
 	return nil
 }
 

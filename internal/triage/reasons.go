@@ -45,7 +45,7 @@ const (
 const (
 	ReasonLarge  Reason = "larger than the budget" // it alone exceeds the window
 	ReasonGroup  Reason = "turn group over budget" // its group had to go whole
-	ReasonLow    Reason = "low score"              // a MustStub item without a stub, or without room for one
+	ReasonLow    Reason = "low score"              // a MustStub item without a stub, or without room for one; or a page that is only recent beside those that match
 	ReasonTier   Reason = "left out by the tier"   // the tier keeps none of its kind
 	ReasonSystem Reason = "system does not fit"    // nothing was placed: see the error
 )
