@@ -69,7 +69,7 @@ func (d *Directives) State(ctx context.Context) (out DirectiveState, err error) 
 // prohibits cannot be used here, what it has set cannot be removed, and the decision names the ancestor. An input that
 // changes nothing writes nothing.
 //
-// Errors: ErrInvalid when an input that changes something is not UTF-8 or longer than MaxDirective, ErrReadOnly, and
+// Errors: ErrInvalid when an input that changes something is not UTF-8 or longer than 64 KiB, ErrReadOnly, and
 // the errors of a commit. The end of ctx ends the wait for other steps, not a commit that has started.
 func (d *Directives) Step(ctx context.Context, input string, opts ...directive.Option) (out directive.Decision, err error) {
 	if err := d.s.hostOnly("Directives.Step"); err != nil {

@@ -8,7 +8,7 @@ import (
 // Reason says why a page was left out of a context; "": it was not. Manifests and answers have these texts.
 //
 // A new reason takes a line here, with what a caller can do about it, and the place that applies it: for a rule on the
-// candidates that is CandidateQuery.Rule (store/rules.go), which every store asks.
+// candidates that is format.Rule, which every store asks.
 type Reason = string
 
 // The reasons for which a page is left out before it is scored: it is black.
