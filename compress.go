@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/ctxpage/ctxpage/internal/conversation"
+	"github.com/ctxpage/ctxpage/internal/directivelog"
 	"github.com/ctxpage/ctxpage/internal/loop"
 	"github.com/ctxpage/ctxpage/internal/prose"
 	"github.com/ctxpage/ctxpage/internal/triage"
@@ -36,6 +37,9 @@ import (
 
 // noteNoSummary is the manifest's note on a page for which the summarizer returned nothing usable.
 const noteNoSummary = "the summarizer gave nothing that fits; cut to sentences"
+
+// metaSummarizer is the metadata of a summary that the database made: the name of the summarizer.
+const metaSummarizer = "summarizer"
 
 // reasonSummed leaves a summary out when its page is a winner too. One of the two is enough, and the page can take the
 // form of the summary.
@@ -144,7 +148,8 @@ func (a *assembling) summarises(ctx context.Context, h *store.Head, num uint64) 
 	return err == nil && len(l.Pages) == 1 && l.Pages[0].Num == num
 }
 
-// dropSummaries leaves out summaries whose page is among the winners.
+// dropSummaries leaves out summaries whose page is among the winners, and those that the database made of what an agent or a
+// tool said in another conversation, which is visible there only.
 func (a *assembling) dropSummaries(ctx context.Context) error {
 	var nums map[uint64]bool
 	for _, it := range a.ranked {
@@ -163,11 +168,26 @@ func (a *assembling) dropSummaries(ctx context.Context) error {
 		if err != nil && !errors.Is(err, store.ErrNotFound) && !errors.Is(err, store.ErrGone) {
 			return err
 		}
-		if len(l.Pages) == 1 && nums[l.Pages[0].Num] {
+		switch {
+		case len(l.Pages) == 1 && nums[l.Pages[0].Num]:
 			it.reason = reasonSummed
+		case len(l.Pages) > 0 && it.head.Provenance <= store.Tool && (strings.HasPrefix(it.head.ID, directivelog.Reserved) || it.head.Meta[metaSummarizer] != ""):
+			of, err := a.s.db.store.Load(ctx, a.s.chain, l.Pages[:1], store.WantHead)
+			if err != nil {
+				return err
+			}
+			if of[0].Err == nil && a.saidElsewhere(of[0].Head) {
+				it.reason = triage.OtherSession
+			}
 		}
 	}
 	return nil
+}
+
+// saidElsewhere reports whether an agent or a tool said a page in a conversation that does not ask.
+func (a *assembling) saidElsewhere(h *store.Head) bool {
+	own := h.Group == a.q.Session && h.Scope == a.s.name
+	return h.Kind == store.KindMessage && h.Provenance <= store.Tool && h.Group != "" && !strings.HasPrefix(h.Group, "\x00") && !own
 }
 
 // summarise requests summaries for the pages that are about to be cut, and stores them. Up to eight requests run at
@@ -283,6 +303,6 @@ func summaryArtefact(it *item, by, text string) Artefact {
 	of.Version = h.Version
 	return Artefact{
 		ID: id, Kind: store.KindSummary, Provenance: min(h.Provenance, store.Validated), Text: text, DerivedFrom: []Ref{of}, Subject: h.Subject,
-		ExpiresAt: h.ExpiresAt, CurrentAsOf: h.CurrentAsOf, Priority: cmp.Or(h.Priority, store.PriorityMedium), Meta: map[string]string{"summarizer": by},
+		ExpiresAt: h.ExpiresAt, CurrentAsOf: h.CurrentAsOf, Priority: cmp.Or(h.Priority, store.PriorityMedium), Meta: map[string]string{metaSummarizer: by},
 	}
 }

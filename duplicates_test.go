@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/render"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
@@ -136,4 +137,49 @@ func TestSearchNamesADuplicateOnce(t *testing.T) {
 	require.Equal(t, "a", found.Left[0].Ref.ID)
 	require.Equal(t, "b", found.Left[0].DuplicateOf.ID)
 	require.Empty(t, must(s.Search(ctx, "office closed", 2))(t).Left, "the control: nothing says the same")
+}
+
+// TestSummariesStayInTheirConversation: what an agent or a tool said is visible in its conversation only, and so is what the
+// database makes of it: the summary that an assembly asked for, and the shorter forms of a window.
+func TestSummariesStayInTheirConversation(t *testing.T) {
+	db := open(t, ctxpage.Options{Summarizer: &head{words: 12}, NoWatch: true})
+	s := db.Scope("acme")
+	chat := s.Session("chat")
+	must(chat.Append(ctx, ctxpage.Turn{Role: "user", Text: "What is the giraffe code?"},
+		ctxpage.Turn{Role: "assistant", Text: "I look.", ToolCalls: []store.ToolCall{{ID: "c1", Name: "run", Arguments: "{}"}}},
+		ctxpage.Turn{Role: "tool", ToolCallID: "c1", Text: "The giraffe code is 7733. " + strings.Repeat("And so on with the log of it. ", 50)},
+		ctxpage.Turn{Role: "assistant", Text: "The giraffe word is 5511. " + strings.Repeat("And so on with the story of it. ", 50)},
+		ctxpage.Turn{Role: "user", Text: "giraffe?"}))(t)
+	a := assemble(t, s, ctxpage.Query{Text: "giraffe code", Budget: 200, Session: "chat"})
+	require.Equal(t, []manifest.Form{manifest.FormSummary, manifest.FormSummary}, []manifest.Form{a.Blocks[2].Form, a.Blocks[3].Form}, "the control")
+	windowed := s.Session("windowed")
+	require.NoError(t, windowed.SetWindow(ctx, session.Config{Total: 400}))
+	must(windowed.Append(ctx, ctxpage.Turn{Role: "assistant", Text: "The giraffe street is 9911. " + strings.Repeat("And so on with the street of it. ", 25)}))(t)
+	for i := range 12 {
+		must(windowed.Append(ctx, ctxpage.Turn{Role: []string{"user", "assistant"}[i%2], Text: fmt.Sprintf("line %d %s", i, strings.Repeat("of words ", 20))}))(t)
+	}
+	made := 0
+	for v, err := range s.Artefacts(ctx, "") {
+		require.NoError(t, err)
+		if v.Kind == store.KindSummary {
+			made++
+		}
+	}
+	require.GreaterOrEqual(t, made, 3, "the control: two summaries, and a form of the window")
+	must(s.Session("other").Append(ctx, ctxpage.Turn{Role: "user", Text: "giraffe?"}))(t)
+
+	for _, session := range []string{"", "other"} {
+		for _, floor := range []store.Provenance{0, store.Scratch} {
+			a := assemble(t, s, ctxpage.Query{Text: "giraffe code word street", Budget: 2000, Session: session, Floor: floor})
+			require.NotRegexp(t, "7733|5511|9911", a.Text(), "session %q, floor %v", session, floor)
+		}
+	}
+	found := must(s.Search(ctx, "giraffe code word street", 10, ctxpage.WithFloor(store.Scratch)))(t)
+	for _, h := range found.Hits {
+		require.NotEqual(t, store.KindSummary, must(s.Recall(ctx, h.Ref))(t).Kind, "%v", h.Ref)
+	}
+	for session, said := range map[string]string{"chat": "(?s)7733.*5511", "windowed": "9911"} {
+		a := assemble(t, s, ctxpage.Query{Text: "giraffe code word street", Budget: 2000, Session: session, Floor: store.Scratch})
+		require.Regexp(t, said, a.Text(), "its own")
+	}
 }

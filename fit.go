@@ -360,7 +360,7 @@ func (a *assembling) tier(t triage.Tier) triage.Tier {
 	}
 	for _, it := range a.ranked {
 		switch it.reason {
-		case "", triage.Duplicate, reasonSummed: // the context has what it says
+		case "", triage.Duplicate, reasonSummed, triage.OtherSession: // the context has what it says, or must not have it
 		default:
 			if it.matters() {
 				return triage.TierCore

@@ -112,8 +112,8 @@ func AtMost(limit int, cursor string, next *string) ReadOption {
 }
 
 // WithFloor makes a Search serve pages of this provenance and above instead of Tool: with Scratch also drafts, notes and imports
-// that nobody has vouched for. Turns of the assistant and of tools are found only in their session, whatever the floor. Other reads
-// ignore it.
+// that nobody has vouched for. Turns of the assistant and of tools, and the summaries that the database made of them, are found
+// only in their session, whatever the floor. Other reads ignore it.
 func WithFloor(p store.Provenance) ReadOption { return func(o *readOptions) { o.floor = p } }
 
 // Where restricts a Search or Artefacts to what passes a filter, system pages included. Other reads ignore it.
