@@ -30,9 +30,9 @@ const keyField = "key"
 // HealthOptions of Health.
 type HealthOptions struct {
 	// Assemblies bounds the contexts that are looked at, the newest of the scope and the scopes below it; 0:
-	// defaultAssemblies. An artefact that is older than all contexts and in none counts as never served.
+	// 1,000. An artefact that is older than all contexts and in none counts as never served.
 	Assemblies int
-	// Examples bounds the artefacts that each finding names; 0: defaultExamples.
+	// Examples bounds the artefacts that each finding names; 0: 5.
 	Examples int
 	// Now decides what has expired. It has no default: the caller must set it.
 	Now time.Time

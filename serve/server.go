@@ -71,9 +71,9 @@ type Options struct {
 	// Evaluator judges what agents write; nil: Options.Evaluator of the database. Without either,
 	// their writes are held.
 	Evaluator ctxpage.Evaluator
-	// MaxCalls bounds the calls under way at once; 0: defaultMaxCalls.
+	// MaxCalls bounds the calls under way at once; 0: 256.
 	MaxCalls int
-	// Lease is the real time after which an unused key or open transaction ends; 0: defaultLease.
+	// Lease is the real time after which an unused key or open transaction ends; 0: 10 minutes.
 	Lease time.Duration
 	// Stop is called, once and in a goroutine of its own, when an operator asks the server to end.
 	// nil: such a call is refused.

@@ -6,8 +6,8 @@
 //	e, err := static.Load("/models/potion-base-8M")
 //	db, err := ctxpage.Open("agent.ctx", ctxpage.Options{Embedder: e})
 //
-// Load reads a folder that the user names, with the files that model2vec writes: model.safetensors, tokenizer.json and
-// config.json. Nothing is ever downloaded.
+// Load reads a folder that the user names, with the files that model2vec writes: model.safetensors, tokenizer.json and,
+// if it is there, config.json. Nothing is ever downloaded.
 //
 // Transformers run in a server (package embed), or slowly in the process: embed/hugot, a module of its own because it brings a tensor compiler into
 // the build.

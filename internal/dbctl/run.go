@@ -243,7 +243,8 @@ func (t Tool) Run(args []string, in io.Reader, out, errw io.Writer) (code int) {
 	if err != nil {
 		a.JSON = slices.Contains(args, "--json") // a line that does not parse may not have got that far
 		more := fmt.Sprintf("dbctl %s--help says more", verbOf(err))
-		msg := err.Error()
+		// The parser calls the end of the line EOL.
+		msg := strings.Replace(err.Error(), `but got "EOL" (<EOL>)`, "but got nothing", 1)
 		if verbOf(err) == "" { // nothing before it was a verb
 			msg = strings.Replace(msg, "unexpected argument ", "there is no command ", 1)
 		}

@@ -550,6 +550,7 @@ func TestErrorsSayWhatWasExpected(t *testing.T) {
 	r := dbctl("", "nosuch")
 	require.Equal(t, exitUsage, r.code)
 	require.Contains(t, r.err, "there is no command nosuch; dbctl --help says more")
+	require.Contains(t, dbctl("", "search", dir, "acme", "x", "--model").err, "--model: expected string value but got nothing; dbctl search --help says more")
 	r = dbctl("", "restore", filepath.Join(dir, "none.ctx"), filepath.Join(dir, "agent.ctx"))
 	require.Equal(t, exitFailed, r.code)
 	require.Contains(t, r.err, "there is no backup")
