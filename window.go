@@ -97,8 +97,28 @@ func (a *assembling) enter(hits []store.Candidate) (turns []*item, rest []store.
 	for _, t := range in {
 		turns = append(turns, a.turnItems(t)...)
 	}
-	a.cands.Excluded = append(a.cands.Excluded, left...)
+	a.exclude(left)
 	return turns, rest
+}
+
+// exclude adds turns that do not enter. Those that a rule of the store excludes, too, are counted there, and may be named.
+func (a *assembling) exclude(left []store.Excluded) {
+	out := slices.Clone(a.cands.Excluded)
+	for _, e := range left {
+		i := slices.IndexFunc(a.cands.Excluded, func(x store.Excluded) bool { return x.Reason == e.Reason })
+		if i < 0 {
+			out = append(out, e)
+			continue
+		}
+		named := slices.Clip(out[i].Nearest)
+		for _, c := range e.Nearest {
+			if !slices.ContainsFunc(named, func(n store.Candidate) bool { return n.Key.Num == c.Key.Num }) {
+				named = append(named, c)
+			}
+		}
+		out[i].Nearest = named
+	}
+	a.cands.Excluded = out
 }
 
 // turnItems returns the pages of a turn, or the one item of its short form.
