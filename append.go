@@ -76,8 +76,8 @@ type Turn struct {
 // newest turn goes in. Pins and other protections give way to it where they leave no room, the oldest first, and pins
 // come back with the first append that leaves room for them. A user turn that alone exceeds the usable window is
 // refused with a *session.HeadroomError that names it and matches ErrHeadroom, and nothing is added. An assistant or
-// tool turn of that size goes in as a stub. With Config.UserCap protections do not give way, and the error also says
-// when they alone are too large.
+// tool turn of that size goes in as a stub; a result whose call is pinned (until Unpin) or critical is refused, too.
+// With Config.UserCap protections do not give way, and the error also says when they alone are too large.
 func (c *Session) Append(ctx context.Context, turns ...Turn) ([]Ref, error) {
 	conv, err := c.hostConversation("Append")
 	if err != nil {
