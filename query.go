@@ -201,7 +201,8 @@ type Block struct {
 	Pages int           `json:"pages"` // of the artefact
 	Num   uint64        `json:"num"`
 	Form  manifest.Form `json:"form"`
-	// Tokens is its share of Assembly.Tokens, headers included: the shares add up.
+	// Tokens is its share of Assembly.Tokens, headers included: the shares add up. A context without blocks still has the tokens
+	// of its first and last line.
 	Tokens int     `json:"tokens"`
 	Score  float64 `json:"score"`
 	Text   string  `json:"text"`
