@@ -187,7 +187,7 @@ func (a *assembling) dropSummaries(ctx context.Context) error {
 // saidElsewhere reports whether an agent or a tool said a page in a conversation that does not ask.
 func (a *assembling) saidElsewhere(h *store.Head) bool {
 	own := h.Group == a.q.Session && h.Scope == a.s.name
-	return h.Kind == store.KindMessage && h.Provenance <= store.Tool && h.Group != "" && !strings.HasPrefix(h.Group, "\x00") && !own
+	return h.Kind == store.KindMessage && h.Provenance <= store.Tool && h.Group != "" && !own
 }
 
 // summarise requests summaries for the pages that are about to be cut, and stores them. Up to eight requests run at

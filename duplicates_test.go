@@ -175,11 +175,19 @@ func TestSummariesStayInTheirConversation(t *testing.T) {
 		}
 	}
 	found := must(s.Search(ctx, "giraffe code word street", 10, ctxpage.WithFloor(store.Scratch)))(t)
+	require.NotEmpty(t, found.Hits, "the control: what users said")
 	for _, h := range found.Hits {
 		require.NotEqual(t, store.KindSummary, must(s.Recall(ctx, h.Ref))(t).Kind, "%v", h.Ref)
 	}
 	for session, said := range map[string]string{"chat": "(?s)7733.*5511", "windowed": "9911"} {
 		a := assemble(t, s, ctxpage.Query{Text: "giraffe code word street", Budget: 2000, Session: session, Floor: store.Scratch})
 		require.Regexp(t, said, a.Text(), "its own")
+	}
+	for _, id := range []string{"block-chat-3", "block-chat-4", "block-windowed-1"} {
+		require.NoError(t, s.Delete(ctx, id))
+	}
+	for _, session := range []string{"", "other", "chat", "windowed"} {
+		a := assemble(t, s, ctxpage.Query{Text: "giraffe code word street", Budget: 2000, Session: session, Floor: store.Scratch})
+		require.NotRegexp(t, "7733|5511|9911", a.Text(), "deleted, session %q", session)
 	}
 }
